@@ -21,6 +21,7 @@ use ringroad_measure::{Histogram, Verdict};
 use ringroad_wire::{Asked, Method};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime};
@@ -122,6 +123,16 @@ impl Whole {
     }
 }
 
+/// Text that goes into a hash.
+struct Hashed(blake3::Hasher);
+
+impl std::fmt::Write for Hashed {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        self.0.update(text.as_bytes());
+        Ok(())
+    }
+}
+
 /// A hash of the plan of the whole load, equal for all of its parts on any machine: what depends on the
 /// machine (threads, sources, drivers) is not in it.
 pub fn fingerprint(plan: &Plan, start_at: Option<&str>) -> String {
@@ -139,8 +150,11 @@ pub fn fingerprint(plan: &Plan, start_at: Option<&str>) -> String {
         tls: None,
         ..plan.clone()
     };
-    let text = format!("{} {start_at:?} {} {whole:?}", env!("CARGO_PKG_VERSION"), plan.tls.is_some());
-    let mut hash = blake3::hash(text.as_bytes()).to_hex().to_string();
+    // Not as one text: a plan may have a large body.
+    let mut hashed = Hashed(blake3::Hasher::new());
+    // Writing into a hash cannot fail.
+    let _ = write!(hashed, "{} {start_at:?} {} {whole:?}", env!("CARGO_PKG_VERSION"), plan.tls.is_some());
+    let mut hash = hashed.0.finalize().to_hex().to_string();
     hash.truncate(32);
     hash
 }
@@ -795,7 +809,7 @@ mod tests {
             |plan| plan.split.count = 5,
             |plan| plan.connections = 17,
             |plan| plan.seed = 9,
-            |plan| plan.messages[0].bytes.push(b'x'),
+            |plan| plan.messages[0].bytes = b"another".as_slice().into(),
         ];
         assert!(others.iter().all(|change| of(*change) != first));
         assert_ne!(fingerprint(&plan(4), None), first);

@@ -13,8 +13,10 @@ use crate::target::Target;
 use crate::template::{Marks, Table, Template, Where};
 use crate::tls;
 use crate::websocket::{self, Opening};
+use bytes::Bytes;
 use ringroad_wire::{Asked, BodySize, Encoder, Method};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -195,7 +197,8 @@ pub struct Sockets {
 /// A request, encoded once, and the expected answer.
 #[derive(Clone, Debug)]
 pub struct Message {
-    pub(crate) bytes: Vec<u8>,
+    /// Shared by all copies of the message, because a body may be large.
+    pub(crate) bytes: Bytes,
     pub(crate) expect: Expect,
     /// The body expected of a good answer.
     pub(crate) body: Body,
@@ -276,7 +279,7 @@ impl Message {
         table: Option<&Arc<Table>>,
     ) -> Result<Message, Error> {
         let mut marks = Marks::new(table.cloned());
-        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        let text = |bytes: Cow<'_, [u8]>| String::from_utf8_lossy(&bytes).into_owned();
         let path = text(marks.replace(target.path.as_bytes(), Where::Path)?);
         let mut headers = Vec::new();
         for (name, value) in request.headers {
@@ -299,7 +302,7 @@ impl Message {
     fn of(bytes: Vec<u8>) -> Message {
         let (body, label) = (Body::Any, String::new());
         Message {
-            bytes,
+            bytes: bytes.into(),
             expect: Expect::Echo,
             body,
             weight: 1,
@@ -350,6 +353,8 @@ fn encode(target: &Target, request: &Request<'_>) -> Result<Vec<u8>, Error> {
         encoder.close();
     }
     let mut body = encoder.finish(BodySize::Known(request.body.len() as u64));
+    // Exactly, because a Vec that grows doubles, and a body may be large.
+    bytes.reserve_exact(request.body.len());
     let refused = refuse(format!("body, with {}", request.method));
     body.data(&mut bytes, request.body).and_then(|()| body.end(&mut bytes)).map_err(refused)?;
     let method = Method::new(request.method.as_bytes());
@@ -829,7 +834,7 @@ mod tests {
 
     fn text(request: &Request<'_>) -> Result<String, Error> {
         let message = Message::http(&target(), request, 1)?;
-        Ok(String::from_utf8(message.bytes).unwrap())
+        Ok(String::from_utf8(message.bytes.into()).unwrap())
     }
 
     #[test]
@@ -865,8 +870,8 @@ mod tests {
 
     #[test]
     fn a_delimiter_ends_a_message_and_is_nowhere_else_in_it() {
-        assert_eq!(Message::delimited(b"ab".to_vec(), b'\n').unwrap().bytes, b"ab\n");
-        assert_eq!(Message::delimited(b"ab\n".to_vec(), b'\n').unwrap().bytes, b"ab\n");
+        assert_eq!(Message::delimited(b"ab".to_vec(), b'\n').unwrap().bytes(), b"ab\n");
+        assert_eq!(Message::delimited(b"ab\n".to_vec(), b'\n').unwrap().bytes(), b"ab\n");
         assert!(Message::delimited(b"a\nb".to_vec(), b'\n').is_err());
         assert!(Message::echo(Vec::new()).is_err());
     }

@@ -7,6 +7,7 @@
 //! each time, which costs memory and time that a fixed request does not. Start at [`Template::new`].
 
 use crate::error::Error;
+use std::borrow::Cow;
 use std::fmt::Write;
 use std::sync::Arc;
 
@@ -141,34 +142,37 @@ impl Marks {
         Marks { found: Vec::new(), table }
     }
 
-    /// Replaces the placeholders in `text`.
+    /// Replaces the placeholders in `text`. Text without any is not copied: a body may be large.
     ///
     /// # Errors
     /// A range of random numbers that is none; a value of a column that must not stand there.
-    pub(crate) fn replace(&mut self, text: &[u8], place: Where) -> Result<Vec<u8>, Error> {
-        let mut out = Vec::with_capacity(text.len());
-        let mut rest = text;
-        while let Some(open) = memchr::memchr(b'{', rest) {
-            let (before, from) = rest.split_at(open);
-            out.extend_from_slice(before);
+    pub(crate) fn replace<'a>(&mut self, text: &'a [u8], place: Where) -> Result<Cow<'a, [u8]>, Error> {
+        let mut out = Vec::new();
+        // Bytes before `kept` are in `out`; a placeholder is looked for from `at` on.
+        let (mut kept, mut at) = (0, 0);
+        while let Some(open) = text.get(at..).and_then(|rest| memchr::memchr(b'{', rest)) {
+            let open = at + open;
+            let from = text.get(open..).unwrap_or_default();
             let name = memchr::memchr(b'}', from).and_then(|close| from.get(1..close));
             let name = name.and_then(|name| std::str::from_utf8(name).ok());
             let kind = name.map(|name| self.kind(name)).transpose()?.flatten();
             match (name, kind) {
                 (Some(name), Some(kind)) => {
                     self.check(kind, place)?;
+                    out.extend_from_slice(text.get(kept..open).unwrap_or_default());
                     out.extend_from_slice(format!("{MARK}{}.", self.found.len()).as_bytes());
                     self.found.push((kind, place));
-                    rest = from.get(name.len() + 2..).unwrap_or_default();
+                    at = open + name.len() + 2;
+                    kept = at;
                 }
-                _ => {
-                    out.push(b'{');
-                    rest = from.get(1..).unwrap_or_default();
-                }
+                _ => at = open + 1,
             }
         }
-        out.extend_from_slice(rest);
-        Ok(out)
+        if kept == 0 {
+            return Ok(Cow::Borrowed(text));
+        }
+        out.extend_from_slice(text.get(kept..).unwrap_or_default());
+        Ok(Cow::Owned(out))
     }
 
     fn kind(&self, name: &str) -> Result<Option<Kind>, Error> {

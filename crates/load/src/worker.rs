@@ -23,6 +23,7 @@ use crate::tally::{Counts, OfUrl, Tally};
 use crate::tls::Handshakes;
 use crate::turns::Turns;
 use crate::websocket::Opening;
+use bytes::Bytes;
 pub(crate) use orders::{Done, News, Order, Orders, TICK, Task, connect, run, runtime};
 use ringroad_engine::AnyBuf;
 use ringroad_engine::sync::Semaphore;
@@ -51,7 +52,7 @@ pub(crate) struct Worker {
     epoch: Instant,
     pub(crate) seats: Box<[Seat]>,
     /// For each message, 1, 2, … copies of it, to be sent at once; none if it is a template.
-    batches: Vec<Vec<Rc<[u8]>>>,
+    batches: Vec<Vec<Batch>>,
     /// The most requests in one write. What a connection may send beyond that follows in the next.
     pub(crate) burst: u32,
     /// The messages as requests of HTTP/2, if that is spoken; `None`: a template.
@@ -190,7 +191,7 @@ fn site_wheel(plan: &Plan) -> Vec<u16> {
 fn prepared(plan: &Plan) -> Vec<Option<Prepared>> {
     let secured = |site: u16| plan.sites().nth(site.into()).is_some_and(|site| site.scheme.is_secured());
     let fixed = |message: &Message| match message.template {
-        None if plan.http2 => Prepared::of(&message.bytes, secured(message.site)),
+        None if plan.http2 => Prepared::of(&for_worker(&message.bytes), secured(message.site)),
         _ => None,
     };
     plan.messages.iter().map(fixed).collect()
@@ -222,6 +223,39 @@ fn burst(plan: &Plan, message: &Message) -> u32 {
     (1..=plan.pipeline).take_while(fits).last().unwrap_or(1)
 }
 
+/// From this length on the bytes of a message are shared by all workers instead of copied for each. The
+/// count of a shared buffer is written by all of them, which costs more than copying a small message once.
+const SHARED_BYTES: usize = 64 << 10;
+
+/// The bytes of a message for one worker: shared, or a copy of its own.
+fn for_worker(bytes: &Bytes) -> Bytes {
+    if bytes.len() < SHARED_BYTES { Bytes::copy_from_slice(bytes) } else { bytes.clone() }
+}
+
+/// Requests as one write sends them.
+enum Batch {
+    Own(Rc<[u8]>),
+    Shared(Bytes),
+}
+
+impl Batch {
+    /// `count` times this message.
+    fn of(message: &Message, count: usize) -> Batch {
+        match message.bytes.len() {
+            SHARED_BYTES.. if count == 1 => Batch::Shared(message.bytes.clone()),
+            _ => Batch::Own(message.bytes.repeat(count).into()),
+        }
+    }
+
+    #[inline]
+    fn lent(&self) -> AnyBuf {
+        match self {
+            Batch::Own(bytes) => AnyBuf::from(Rc::clone(bytes)),
+            Batch::Shared(bytes) => AnyBuf::from(bytes.clone()),
+        }
+    }
+}
+
 impl Worker {
     pub(crate) fn new(task: &Task) -> Worker {
         let plan = &task.plan;
@@ -246,7 +280,7 @@ impl Worker {
                 }
                 _ => 0,
             };
-            (1..=deepest as usize).map(|count| message.bytes.repeat(count).into()).collect()
+            (1..=deepest as usize).map(|count| Batch::of(message, count)).collect()
         });
         let mine = Turns::from((task.index, plan.threads));
         // By the number a connection has among those of all workers, so that each server has its share of
@@ -423,7 +457,7 @@ impl Worker {
         if let Some(batch) = batches.and_then(|all| all.get(count as usize - 1)) {
             // More than one is laid out of what is sent alone.
             (1..count).for_each(|_| note(self.turn(number).message));
-            return AnyBuf::from(Rc::clone(batch));
+            return batch.lent();
         }
         let mut bytes = Vec::new();
         self.write(turn, &mut bytes);
@@ -451,7 +485,7 @@ impl Worker {
             _ => {
                 let mut bytes = Vec::new();
                 self.write(turn, &mut bytes);
-                Err(Prepared::of(&bytes, self.is_secured(site)))
+                Err(Prepared::of(&bytes.into(), self.is_secured(site)))
             }
         }
     }
@@ -960,7 +994,11 @@ mod tests {
         let target = "tcp://127.0.0.1:7".parse().unwrap();
         let mut plan = Plan::new(target, vec![Message::echo(b"x".to_vec()).unwrap()]);
         plan.pace = Pace::Open { per_second: 1000.0, arrivals: Arrivals::Constant };
-        let task = Task {
+        Worker::new(&task(plan))
+    }
+
+    fn task(plan: Plan) -> Task {
+        Task {
             plan: Arc::new(plan),
             addresses: [].into(),
             choice: choose(Some(Wish::Auto), None).unwrap(),
@@ -970,8 +1008,49 @@ mod tests {
             over: Arc::default(),
             news: mpsc::channel().0,
             spare: mpsc::channel().1,
-        };
-        Worker::new(&task)
+        }
+    }
+
+    /// Memory is compared by its address: each of these was a copy.
+    #[test]
+    fn a_large_body_is_in_memory_once_for_all_workers_and_requests() {
+        let target: crate::Target = "http://127.0.0.1:7/".parse().unwrap();
+        // A brace, as in JSON: that is no placeholder.
+        let body = vec![b'{'; SHARED_BYTES];
+        let request = crate::plan::Request { method: "POST", headers: &[], body: &body, close: false };
+        for http2 in [false, true] {
+            let message = Message::template(&target, &request, 1, None).unwrap();
+            let plan = Plan { http2, ..Plan::new(target.clone(), vec![message]) };
+            let memory = plan.messages[0].bytes().as_ptr_range();
+            let task = task(plan);
+            for worker in [Worker::new(&task), Worker::new(&task)] {
+                for _request in 0..2 {
+                    if http2 {
+                        let turn = worker.turn(0);
+                        let prepared = worker.prepared(turn, 0).ok().unwrap();
+                        assert!(memory.contains(&prepared.body().as_ptr()), "HTTP/2");
+                        assert_eq!(prepared.body(), body);
+                    } else {
+                        assert_eq!(worker.batch(0, 1, |_| {}).as_ptr(), memory.start, "HTTP/1.1");
+                    }
+                }
+            }
+        }
+        let mut marks = crate::template::Marks::new(None);
+        let kept = marks.replace(&body, crate::template::Where::Body).unwrap();
+        assert_eq!(kept.as_ptr(), body.as_ptr(), "a body without placeholders is looked through, not copied");
+    }
+
+    /// The count of a shared buffer is written by all threads that send it.
+    #[test]
+    fn each_worker_has_a_small_message_of_its_own() {
+        let task = task(Plan::new(
+            "tcp://127.0.0.1:7".parse().unwrap(),
+            vec![Message::echo(vec![b'x'; SHARED_BYTES - 1]).unwrap()],
+        ));
+        let workers = [Worker::new(&task), Worker::new(&task)];
+        let [one, other] = workers.each_ref().map(|worker| worker.batch(0, 1, |_| {}).as_ptr());
+        assert_ne!(one, other);
     }
 
     #[test]

@@ -26,13 +26,13 @@ pub(super) struct Settled {
 /// The plan of the flags, for `url` instead of their own if there is one, after one request to the server.
 pub(super) fn settle(
     flags: &LoadFlags,
-    url: Option<&str>,
+    (url, body): (Option<&str>, Option<&[u8]>),
     choice: &Choice,
     stop: &Arc<AtomicBool>,
 ) -> Result<Settled, Complaint> {
     let refuse = |message: &str| Err(Complaint { message: message.to_owned(), code: USAGE });
     let mut learnt = Learnt::default();
-    let mut plan = plan::of(flags, url, &learnt)?;
+    let mut plan = plan::of(flags, url, &learnt, body)?;
     plan.check()?;
     let asks = plan.target.scheme.is_http()
         && (flags.url.is_some() || flags.urls.is_some())
@@ -63,7 +63,7 @@ pub(super) fn settle(
         };
         let Some((status, location)) = next else {
             if is_new {
-                plan = plan::of(flags, url, &learnt)?;
+                plan = plan::of(flags, url, &learnt, body)?;
             }
             return Ok(Settled { refusal: refusal(&asked), plan });
         };
@@ -79,7 +79,7 @@ pub(super) fn settle(
         // As browsers and curl do (RFC 9110 §15.4).
         learnt.is_get |= flags.method.is_none() && matches!(status, 301..=303);
         learnt.target = Some(to);
-        plan = plan::of(flags, url, &learnt)?;
+        plan = plan::of(flags, url, &learnt, body)?;
         plan.check()?;
     }
     let refusal = format!("-L: more than {REDIRECTS_MAX} redirects, the last to {}", plan.target);

@@ -73,7 +73,8 @@ impl From<ringroad_load::Error> for Complaint {
 
 fn load(flags: &LoadFlags, common: &Common) -> Result<u8, Complaint> {
     // What is wrong with the words is said before anything is asked for.
-    let checked = plan::of(flags, None, &plan::Learnt::default())?;
+    let body = plan::body_of(flags)?;
+    let checked = plan::of(flags, None, &plan::Learnt::default(), body.as_deref())?;
     checked.check()?;
     if flags.knee.is_some() && checked.processes > 1 {
         let message = "--knee with --processes: a search is one process's".to_owned();
@@ -103,12 +104,14 @@ fn load(flags: &LoadFlags, common: &Common) -> Result<u8, Complaint> {
         print(&machines::text(&facts, &checked, choice.driver(), ceiling.as_ref()))?;
         return Ok(DONE);
     }
+    // It may have a large body.
+    drop(checked);
     let frame = frame(&facts, &choice);
     // One of several processes is told when to begin.
     let mut parted = if is_part { Parted::told() } else { Parted::new(&flags.parts, common.quiet)? };
     let mut plans = Vec::new();
     for url in std::iter::once(None).chain(flags.vs.as_deref().map(Some)) {
-        let Settled { mut plan, refusal } = ask::settle(flags, url, &choice, &stop)?;
+        let Settled { mut plan, refusal } = ask::settle(flags, (url, body.as_deref()), &choice, &stop)?;
         if let Some(message) = refusal {
             if let Some(output) = &output {
                 output.write_record(&parted.skipped(&plan, &message, &frame))?;
@@ -118,6 +121,7 @@ fn load(flags: &LoadFlags, common: &Common) -> Result<u8, Complaint> {
         prepare(&mut plan, flags, &facts, &choice)?;
         plans.push(plan);
     }
+    drop(body);
     let (Some(plan), Some(output)) = (plans.first().cloned(), output) else {
         return match plans.first() {
             Some(plan) => processes::part(plan, &choice, &stop),

@@ -68,7 +68,12 @@ fn all_urls(flags: &LoadFlags, url: Option<&str>, learnt: &Learnt) -> Result<Vec
 }
 
 /// The plan that these flags ask for, for `url` instead of their own if there is one.
-pub(super) fn of(flags: &LoadFlags, url: Option<&str>, learnt: &Learnt) -> Result<Plan, Complaint> {
+pub(super) fn of(
+    flags: &LoadFlags,
+    url: Option<&str>,
+    learnt: &Learnt,
+    sent: Option<&[u8]>,
+) -> Result<Plan, Complaint> {
     let refuse = |message: &str| Err(refusal(message));
     let own = flags.url.as_deref().or((flags.urls.is_none()).then_some(ANY_URL));
     let all = all_urls(flags, url.or(own), learnt)?;
@@ -119,15 +124,10 @@ pub(super) fn of(flags: &LoadFlags, url: Option<&str>, learnt: &Learnt) -> Resul
     if flags.expect_body.as_ref().is_some_and(String::is_empty) {
         return refuse("--expect-body: a text is expected");
     }
-    let body = match (&flags.body, &flags.body_file) {
-        (Some(text), _) => Some(body(text)?),
-        (None, Some(file)) => Some(read(file)?),
-        (None, None) => None,
-    };
     let (others, messages) = if tcp || websocket {
-        let bytes = match (body, flags.length) {
+        let bytes = match (sent, flags.length) {
             (Some(_), Some(_)) => return refuse("--body with --length: the body has a length"),
-            (Some(body), None) => body,
+            (Some(body), None) => body.to_vec(),
             (None, length) => pattern(length.unwrap_or(64)),
         };
         // Any server answers a ping; only an echo answers a message with itself.
@@ -141,7 +141,7 @@ pub(super) fn of(flags: &LoadFlags, url: Option<&str>, learnt: &Learnt) -> Resul
         };
         (Vec::new(), vec![message])
     } else {
-        requests(flags, &all, &body.unwrap_or_default(), learnt)?
+        requests(flags, &all, sent.unwrap_or_default(), learnt)?
     };
     let first = named(flags, &first);
     let routes = routes(flags, &all)?;
@@ -365,6 +365,15 @@ fn requests(
     }
     sites.remove(0);
     Ok((sites, messages))
+}
+
+/// The body of the flags. It is read once, because a pipe has it once.
+pub(super) fn body_of(flags: &LoadFlags) -> Result<Option<Vec<u8>>, Complaint> {
+    match (&flags.body, &flags.body_file) {
+        (Some(text), _) => Ok(Some(body(text)?)),
+        (None, Some(file)) => Ok(Some(read(file)?)),
+        (None, None) => Ok(None),
+    }
 }
 
 /// The bytes themselves, or those of the file behind an `@`.

@@ -1,7 +1,7 @@
 //! `ringroad load` and what servers answer: it asks once, tells statuses, follows redirects, keeps cookies,
 //! and writes what came of it where it is wanted. The servers are threads of the test.
 
-use crate::support::{Outcome, ringroad, run};
+use crate::support::{Outcome, ringroad, run, run_with_input};
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -40,6 +40,19 @@ fn answer(status: &str, more: &str, body: &str) -> String {
 
 fn path(request: &str) -> &str {
     request.split(' ').nth(1).unwrap()
+}
+
+/// The plan is made again after the server was asked, and a pipe has its bytes once.
+#[test]
+fn a_body_from_a_pipe_is_in_every_request() {
+    let (address, seen) = serve(|_request| answer("200 OK", "", "x"));
+    let url = format!("http://{address}/");
+    let line = ["load", &*url, "-c", "1", "-n", "3", "-D", "/dev/stdin"];
+    let outcome = run_with_input(&mut ringroad(line), b"the body");
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    let seen = seen.lock().unwrap();
+    assert_eq!(seen.len(), 4, "one to ask, then those of -n: {seen:?}");
+    assert!(seen.iter().all(|request| request.ends_with("\r\n\r\nthe body")), "{seen:?}");
 }
 
 /// A site with a page, a page that has moved, a login, and nothing else.

@@ -6,8 +6,8 @@
 //! does not slow a server down. Start at [`Machine`].
 
 use crate::foreign::instead_of_http2;
+use bytes::Bytes;
 use std::collections::{HashMap, VecDeque};
-use std::rc::Rc;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -43,14 +43,15 @@ const STREAMS_FIRST: u32 = 100;
 pub(crate) struct Prepared {
     /// Its head, encoded.
     block: Vec<u8>,
-    body: Rc<[u8]>,
+    /// A part of the request of HTTP/1.1, not a copy.
+    body: Bytes,
 }
 
 impl Prepared {
     /// The request of HTTP/1.1 in `bytes`, with its body. `None`: it is not one.
-    pub(crate) fn of(bytes: &[u8], secured: bool) -> Option<Prepared> {
+    pub(crate) fn of(bytes: &Bytes, secured: bool) -> Option<Prepared> {
         let end = memchr::memmem::find(bytes, b"\r\n\r\n")?;
-        let (head, body) = (bytes.get(..end)?, bytes.get(end + 4..)?);
+        let (head, body) = (bytes.get(..end)?, bytes.slice(end + 4..));
         let mut lines =
             head.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
         let mut words = lines.next()?.split(|byte| *byte == b' ');
@@ -91,7 +92,12 @@ impl Prepared {
                 string(&mut block, value);
             }
         }
-        Some(Prepared { block, body: body.into() })
+        Some(Prepared { block, body })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn body(&self) -> &[u8] {
+        &self.body
     }
 }
 
@@ -162,7 +168,7 @@ struct Live {
 
 struct Sending {
     stream: u32,
-    body: Rc<[u8]>,
+    body: Bytes,
     at: usize,
 }
 
@@ -240,7 +246,7 @@ impl Machine {
             kind = CONTINUATION;
         }
         if !request.body.is_empty() {
-            self.bodies.push_back(Sending { stream, body: Rc::clone(&request.body), at: 0 });
+            self.bodies.push_back(Sending { stream, body: request.body.clone(), at: 0 });
             self.send_bodies();
         }
         stream
@@ -256,7 +262,7 @@ impl Machine {
             let sent = (end - sending.at) as i64;
             self.window -= sent;
             live.window -= sent;
-            let whole = Rc::clone(&sending.body);
+            let whole = sending.body.clone();
             while sending.at < end {
                 let to = end.min(sending.at + self.frame_max);
                 let flags = if to == whole.len() { END_STREAM } else { 0 };
@@ -570,7 +576,7 @@ mod tests {
         let mut machine = Machine::default();
         machine.take_out();
         let text = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{body}", body.len());
-        assert_eq!(machine.send(&Prepared::of(text.as_bytes(), false).unwrap()), 1);
+        assert_eq!(machine.send(&Prepared::of(&text.into(), false).unwrap()), 1);
         machine
     }
 
