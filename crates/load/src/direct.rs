@@ -58,8 +58,10 @@ impl Direct {
         let connecting = descriptors.saturating_sub(OWN + OF_THREAD * threads) / threads;
         if connecting == 0 {
             return Err(Error::failed(format!(
-                "{threads} threads would be needed, limited by open files of a process. Their rings take all {descriptors} \
-                 descriptors, and a connection needs one until it has its place: raise the limit (ulimit -n)"
+                "{threads} thread{} would be needed, limited by open files of a process. Their rings take all \
+                 {descriptors} descriptors, and a connection needs one until it has its place: raise the limit \
+                 (ulimit -n)",
+                if threads == 1 { "" } else { "s" }
             )));
         }
         // Both are bounded by the limit, which is bounded by 2^20.
@@ -107,6 +109,7 @@ mod tests {
     fn a_limit_that_is_too_low_is_refused_with_what_to_do() {
         for (plan, limit, why) in [
             (plan(1000, 0, 1), 64, "Their rings take all 64 descriptors"),
+            (plan(2, 0, 1), 16, "1 thread would be needed"),
             (plan(1, 100_000, 1), 20_000, "give more connections that send (-c)"),
             (plan(10, 0, 1), 0, "raise the limit (ulimit -n)"),
         ] {
