@@ -243,10 +243,12 @@ fn cpu(cell: &Cell) -> String {
         v if v < 99.95 => 2,
         _ => 0,
     };
-    match Figure::Cpu.interval(cell) {
-        Some(interval) => format!("{value:.digits$} ±{:.digits$}", (interval.high - interval.low) / 2.0),
-        None => format!("{value:.digits$}"),
-    }
+    let alone = format!("{value:.digits$}");
+    let Some(interval) = Figure::Cpu.interval(cell) else { return alone };
+    let half = (interval.high - interval.low) / 2.0;
+    // A number that is cut reads as another number: digits behind the point give way, then the interval.
+    let spelled = (0..=digits).rev().map(|digits| format!("{value:.digits$} ±{half:.digits$}"));
+    spelled.into_iter().find(|text| text.chars().count() <= Column::Cpu.room().0).unwrap_or(alone)
 }
 
 /// `= 1.01×`, `1.91×`, `baseline`.
@@ -521,6 +523,22 @@ mod tests {
         assert_eq!(heads(70), (true, [true, false, true, true, false]));
         assert_eq!(heads(60).1, [false, false, true, true, false]);
         assert_eq!(heads(40).1, [false; 5]);
+    }
+
+    #[test]
+    fn the_half_of_a_wide_interval_is_rounded_and_not_cut() {
+        let of = |value: f64, half: f64| {
+            let mut cell = sample::quick().cells[0].clone();
+            let mut interval = Figure::Cpu.interval(&cell).unwrap();
+            (interval.low, interval.high) = (value - half, value + half);
+            cell.server.cpu_us_per_request = Some(value);
+            cell.server.cpu_interval = Some(interval);
+            cpu(&cell)
+        };
+        assert_eq!(of(3.912, 0.034), "3.91 ±0.03");
+        assert_eq!(of(20.49, 15.3), "20.5 ±15.3");
+        assert_eq!(of(98.7, 123.45), "98.7 ±123.5");
+        assert_eq!(of(12_345.0, 12_000.0), "12345");
     }
 
     /// Two numbers beside each other, the first with a sign that belongs between two, read as a product.
