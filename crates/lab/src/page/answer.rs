@@ -30,7 +30,7 @@ use super::shape::{self, Load};
 use doubts::warning;
 use growth::growth;
 use ringroad_measure::record::{Cell, Limiter, Loop, Record};
-use words::in_letters;
+use words::{in_letters, subject_start};
 
 /// The suite that asks for memory, so that the answer opens with it.
 const OF_MEMORY: &str = "idle";
@@ -220,7 +220,7 @@ fn ranking(record: &Record, load: &Load<'_>) -> Vec<String> {
     let (cells, even) = ranked(record, load);
     let mut sentences = Vec::new();
     if let Some(others) = costlier(record, &cells, even) {
-        sentences.push(format!("{}.", sentence_start(&others)));
+        sentences.push(format!("{}.", subject_start(record, &others)));
     }
     if even > NAMED_MAX {
         sentences.push(format!("Those without a significant difference are {}.", named(&cells[..even])));
@@ -408,6 +408,15 @@ mod tests {
             "poll cost 20 % more and a thread per connection 2.0 × as much."
         );
         assert_eq!(answer.warning, None);
+    }
+
+    #[test]
+    fn a_program_of_ones_own_keeps_its_name_at_the_start_of_a_sentence() {
+        let mut record = with_cpu(&[("epoll-et", 4.0, 0.001), ("poll", 4.8, 0.001)]);
+        for cell in record.cells.iter_mut().filter(|cell| cell.model == "poll") {
+            cell.model = "py".to_owned();
+        }
+        assert_eq!(plain(&Answer::of(&record).ranking[0]), "py cost 20 % more.");
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use super::super::figure;
 use super::super::shape::{self, Load};
 use super::standing::control;
-use super::words::{percent, sentence, sentence_start};
+use super::words::{percent, sentence, subject_start};
 use ringroad_measure::record::{Cell, Record};
 use ringroad_measure::{Caveat, Level};
 
@@ -100,7 +100,7 @@ pub(crate) fn noise<'l, 'a: 'l>(
     let baseline = record.baseline.as_deref().map_or("The baseline", figure::in_words);
     Some(format!(
         "{} was also measured against itself: the 95 % interval of that ratio {reaches}. {so}",
-        sentence_start(baseline),
+        subject_start(record, baseline),
     ))
 }
 

@@ -4,7 +4,8 @@
 
 use super::super::figure::{self, Figure};
 use super::super::shape::{self, Axis};
-use super::{control, listed, sentence_start, usable};
+use super::words::subject_start;
+use super::{control, listed, usable};
 use ringroad_measure::record::Record;
 
 /// The programs with the least and the most growth of cost in each family, where the noise of its two ends
@@ -48,10 +49,14 @@ pub(super) fn growth(record: &Record) -> Vec<String> {
             .collect();
         let lost = match lost.len() {
             0 => String::new(),
-            1 => format!(" {} was not run at {}.", sentence_start(&lost[0]), figure::count(u64::from(many))),
+            1 => format!(
+                " {} was not run at {}.",
+                subject_start(record, &lost[0]),
+                figure::count(u64::from(many))
+            ),
             _ => format!(
                 " {} were not run at {}.",
-                sentence_start(&listed(&lost)),
+                subject_start(record, &listed(&lost)),
                 figure::count(u64::from(many))
             ),
         };

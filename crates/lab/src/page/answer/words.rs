@@ -5,7 +5,7 @@
 use super::super::figure::{self, Figure};
 use super::super::shape::Load;
 use super::alike;
-use ringroad_measure::record::Cell;
+use ringroad_measure::record::{Cell, Record};
 
 /// A text that starts with a capital and ends with a stop.
 pub(crate) fn sentence(text: &str) -> String {
@@ -24,6 +24,15 @@ pub(crate) fn sentence_start(text: &str) -> String {
     }
     let mut chars = text.chars();
     chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
+}
+
+/// The same for a text that may start with a program's name, which keeps its spelling.
+pub(super) fn subject_start(record: &Record, text: &str) -> String {
+    let is_named = |model: &str| {
+        let rest = text.strip_prefix(model).filter(|_| figure::in_words(model) == model);
+        rest.is_some_and(|rest| !rest.starts_with(char::is_alphanumeric))
+    };
+    if record.cells.iter().any(|cell| is_named(&cell.model)) { text.to_owned() } else { sentence_start(text) }
 }
 
 pub(crate) fn full_stop(text: &str) -> String {
