@@ -18,10 +18,14 @@ use ringroad_measure::record::Run;
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::io;
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+/// How long a server that already runs is tried, before its load.
+const URL_PATIENCE: Duration = Duration::from_secs(2);
 
 /// What all runs of a suite share.
 #[derive(Debug)]
@@ -229,6 +233,12 @@ impl Bench<'_> {
             let addr = url
                 .resolve()
                 .map_err(|error| Failure::Skipped(format!("{} cannot be resolved: {error}", url.host)))?;
+            // A load would say of each of its connections that it failed.
+            if let Err(error) = TcpStream::connect_timeout(&addr, URL_PATIENCE)
+                && error.kind() == io::ErrorKind::ConnectionRefused
+            {
+                return Err(Failure::Failed(format!("nothing listens on {addr}, so start the server first")));
+            }
             let pid = ringroad_host::listener::process_at(addr);
             return Ok((Subject { child: None, pid }, addr));
         }

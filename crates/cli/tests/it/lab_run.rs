@@ -9,6 +9,7 @@ use crate::support::{
 };
 use ringroad_measure::caveat::Level;
 use ringroad_measure::record::{Record, SCHEMA};
+use rustix::net::{AddressFamily, SocketType};
 use rustix::process::Signal;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -318,6 +319,24 @@ fn servers_that_already_run_are_compared_by_their_urls_and_not_stopped() {
     let wrong = run(&mut ringroad(["lab", "--url", "localhost"]));
     assert_eq!((wrong.code, wrong.stdout.len()), (Some(2), 0), "{wrong:?}");
     assert!(wrong.stderr.contains("--url localhost: it begins with http:// or https://"), "{wrong:?}");
+}
+
+/// Each of its connections failed instead, with advice about backlogs.
+#[test]
+fn a_url_on_which_nothing_listens_is_named_as_such() {
+    let folder = tempfile::tempdir().unwrap();
+    let one = Server::start(&["--model", "poll"]);
+    // It has its port and does not listen, so no other program gets the port.
+    let silent = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    rustix::net::bind(&silent, &std::net::SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let gone = std::net::SocketAddr::try_from(rustix::net::getsockname(&silent).unwrap()).unwrap();
+    let urls = [format!("http://{}/", one.address), format!("http://{gone}/")];
+    let words = ["lab", "--connections=4", "--repeats=1", "--duration=0.2", "--out"];
+    let outcome = run(ringroad(words).arg(folder.path()).args(["--url", &urls[0], "--url", &urls[1]]));
+    assert_eq!(outcome.code, Some(5), "{outcome:?}");
+    let said = outcome.text().replace("\n  ", " ");
+    assert!(said.contains(&format!("nothing listens on {gone}, so start the server first")), "{said}");
+    assert!(!said.contains("backlog"), "{said}");
 }
 
 #[test]
