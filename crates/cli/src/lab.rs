@@ -20,9 +20,9 @@ use ringroad_lab::compare::{Measure, compare as differences};
 use ringroad_lab::dataset::{self, DatasetError};
 use ringroad_lab::pin::Cores;
 use ringroad_lab::plan::Plan;
-use ringroad_lab::suite::built_in;
+use ringroad_lab::suite::{Server, built_in};
 use ringroad_lab::table::{self, Detail};
-use ringroad_lab::{Error, RunOptions, Suite, export, page, runner, sources};
+use ringroad_lab::{Error, RunOptions, Suite, export, page, program, runner, sources};
 use ringroad_measure::caveat::Level;
 use ringroad_measure::merge;
 use ringroad_measure::record::Record;
@@ -136,6 +136,12 @@ fn suite(name: &str, flags: &RunFlags, common: &Common) -> Result<u8, Complaint>
             flags.with.iter().try_for_each(|program| suite.add(program)).map_err(refused)?;
             if flags.plan {
                 return say_plan(suite, flags);
+            }
+            // It is what the caller wants to see, so the rest is not measured without it.
+            let added = suite.servers.iter().rev().take(flags.with.len());
+            let missing = |server: &Server| program::missing(server, suite.folder.as_deref());
+            if let Some((server, why)) = added.rev().find_map(|server| Some((server, missing(server)?))) {
+                return Err(Complaint { message: format!("--with {}: {why}", server.id), code: USAGE });
             }
             // Check before measuring: a run of two minutes must not end in "permission denied".
             let folder = Folder::prepare(flags.out.clone(), &suite.name)?;

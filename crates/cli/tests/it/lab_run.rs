@@ -339,6 +339,19 @@ fn a_url_on_which_nothing_listens_is_named_as_such() {
     assert!(!said.contains("backlog"), "{said}");
 }
 
+/// It is what the caller wants to see, and two minutes of the others are not.
+#[test]
+fn a_program_of_with_that_does_not_exist_is_refused_before_anything_is_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let words = ["lab", "--with", "x=./no-such-program {port}", "--repeats=1", "--out"];
+    let outcome = run(ringroad(words).arg(folder.path().join("out")));
+    assert_eq!((outcome.code, outcome.stdout.len()), (Some(2), 0), "{outcome:?}");
+    let expected = "ringroad: --with x: ";
+    assert!(outcome.stderr.starts_with(expected), "{outcome:?}");
+    assert!(outcome.stderr.contains("no-such-program is not installed or not executable"), "{outcome:?}");
+    assert!(!folder.path().join("out").exists(), "nothing is left");
+}
+
 #[test]
 fn earlier_records_are_listed_and_the_newest_is_reported_without_naming_it() {
     let folder = tempfile::tempdir().unwrap();
