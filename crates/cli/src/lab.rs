@@ -10,7 +10,7 @@ mod parts;
 mod store;
 mod traffic;
 
-use crate::complaint::{DONE, FAILED, INTERRUPTED, INVALID, USAGE, say, why};
+use crate::complaint::{DONE, FAILED, INTERRUPTED, INVALID, USAGE, fitted, say, why};
 use crate::flags::Common;
 use crate::progress::Progress;
 use flags::{DatasetFlags, Format, LabAct, LabFlags, PrintFlags, RunFlags, ServerFlags, SourcesFlags};
@@ -265,9 +265,13 @@ fn suites() -> Result<u8, Complaint> {
         let seconds = fitting_plan(&suite)?.estimate(&suite).as_secs_f64();
         let time =
             if seconds < 180.0 { format!("{seconds:.0} s") } else { format!("{:.0} min", seconds / 60.0) };
-        text.push_str(&format!("{name:<14}{time:>7}  {}\n", suite.title));
+        let line = format!("{name:<14}{time:>7}  {}", suite.title);
+        text.push_str(&fitted(&line, Some(width()), 23));
+        text.push('\n');
     }
-    text.push_str("\nringroad lab run NAME, with --plan to see what it would do; a suite of your own is a TOML file\n(docs/SUITES.md).\n");
+    let more = "ringroad lab run NAME, with --plan to see what it would do; a suite of your own is a TOML file \
+                (docs/SUITES.md).";
+    text.push_str(&format!("\n{}\n", fitted(more, Some(width()), 0)));
     print(&text)?;
     Ok(DONE)
 }
