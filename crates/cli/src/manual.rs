@@ -226,6 +226,24 @@ mod tests {
         }));
     }
 
+    /// groff reads other bytes as Latin-1, unless a program before it has translated them.
+    #[test]
+    fn manual_pages_are_ascii() {
+        fn look(command: &Command, path: &str) {
+            let mut page = Vec::new();
+            clap_mangen::Man::new(command.clone()).render(&mut page).unwrap();
+            let text = String::from_utf8(page).unwrap();
+            let strange = text.lines().find(|line| !line.is_ascii());
+            assert_eq!(strange, None, "{path}");
+            for verb in command.get_subcommands() {
+                look(verb, &format!("{path} {}", verb.get_name()));
+            }
+        }
+        let mut whole = command();
+        whole.build();
+        look(&whole, "ringroad");
+    }
+
     #[test]
     fn the_usage_of_a_manual_page_is_that_of_help() {
         let mut whole = command();

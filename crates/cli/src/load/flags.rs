@@ -27,7 +27,7 @@ const PARTS: &str = "Several machines";
        ringroad load [OPTIONS] --calibrate
        ringroad load [OPTIONS] --plan")]
 pub(crate) struct LoadFlags {
-    /// http://HOST[:PORT]/PATH (http:// may be left out), https://…, unix:SOCKET[:/PATH], or tcp://HOST:PORT
+    /// http://HOST[:PORT]/PATH (http:// may be left out), https:// likewise, unix:SOCKET[:/PATH], or tcp://HOST:PORT
     /// for an echo server; `'URL 3'` has weight 3 among several
     #[arg(value_name = "URL", required_unless_present_any = ["calibrate", "urls", "plan"])]
     pub(crate) url: Option<String>,
