@@ -448,7 +448,8 @@ pub(crate) fn time(text: &str) -> Result<Duration, String> {
     if text.parse::<f64>().is_ok() {
         return seconds(text);
     }
-    let time = humantime::parse_duration(text).map_err(|why| format!("{why} (examples: 10s, 500ms, 2m)"))?;
+    let time = humantime::parse_duration(text)
+        .map_err(|_| "a time is expected: a number and ms, s, m or h, as in 10s, 500ms, 1m30s".to_owned())?;
     within(time)
 }
 

@@ -16,6 +16,7 @@ mod complaint;
 mod cp;
 mod doctor;
 mod flags;
+mod foreign;
 mod lab;
 mod load;
 mod manifest;
@@ -30,6 +31,7 @@ mod stopping;
 mod workers;
 
 use clap::Parser;
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 ringroad_host::fill_standard_streams!();
@@ -45,9 +47,9 @@ fn main() -> ExitCode {
     if let Some((caller, words)) = cp::wanted(words.iter().cloned()) {
         return cp::run(caller, words);
     }
-    let flags::Flags { verb, common } = match flags::Flags::try_parse_from(words) {
+    let flags::Flags { verb, common } = match flags::Flags::try_parse_from(&words) {
         Ok(flags) => flags,
-        Err(error) => return refuse(&error),
+        Err(error) => return refuse(&error, &words),
     };
     if let Err(error) = raised
         && common.verbose > 0
@@ -75,7 +77,11 @@ fn main() -> ExitCode {
 }
 
 /// Prints help and version to stdout unchanged, and a mistake in the arguments like every other error.
-fn refuse(error: &clap::Error) -> ExitCode {
+fn refuse(error: &clap::Error, words: &[OsString]) -> ExitCode {
+    if let Some(message) = foreign::of_error(error, words) {
+        complaint::say(&message);
+        return ExitCode::from(complaint::USAGE);
+    }
     let text = error.render().to_string();
     match text.strip_prefix("error: ") {
         Some(message) => complaint::say(message.trim_end()),

@@ -58,7 +58,11 @@ impl Voice {
                 FAILED
             }
             Voice::House => {
-                let hint = if usage.point_to_help { " (see ringroad cp --help)" } else { "" };
+                let hint = match usage.meant {
+                    Some(meant) => format!(" ({meant}; see ringroad cp --help)"),
+                    None if usage.point_to_help => " (see ringroad cp --help)".to_owned(),
+                    None => String::new(),
+                };
                 self.say(&format!("cp: {}{hint}", usage.message));
                 USAGE
             }

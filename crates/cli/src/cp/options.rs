@@ -13,6 +13,7 @@ use super::words::{
     BACKUPS, Choices, DRIVERS, DURABILITIES, ENGINES, EXTRA, GNU, Id, ORDERS, PROPERTIES, Property, REFLINK,
     SPARSE, UPDATE,
 };
+use crate::foreign;
 use crate::parts::{self, Given};
 use ringroad_copy::{
     Backup, BackupKind, Demand, Dereference, Destination, Engine, FilesFrom, Link, Options, Part, Preserve,
@@ -103,15 +104,17 @@ pub(super) struct Usage {
     pub(super) message: String,
     /// GNU points to `--help` after some mistakes and not after others.
     pub(super) point_to_help: bool,
+    /// What to type here instead of another program's option; under the name `cp` it is not printed.
+    pub(super) meant: Option<&'static str>,
 }
 
 impl Usage {
     fn new(message: impl Into<String>) -> Usage {
-        Usage { message: message.into(), point_to_help: true }
+        Usage { message: message.into(), point_to_help: true, meant: None }
     }
 
     fn plain(message: impl Into<String>) -> Usage {
-        Usage { message: message.into(), point_to_help: false }
+        Usage { message: message.into(), point_to_help: false, meant: None }
     }
 }
 
@@ -186,8 +189,17 @@ pub(super) fn parse(
             Ok(Some((id, value))) => line.take(id, value)?,
             Ok(None) if line.make_list.is_some() => return line.listing(reader.operands()),
             Ok(None) => return line.finish(reader.operands()).map(|request| Wish::Copy(Box::new(request))),
-            Err(mistake) => return Err(Usage::new(say(&mistake))),
+            Err(mistake) => return Err(Usage { meant: meant(&mistake), ..Usage::new(say(&mistake)) }),
         }
+    }
+}
+
+/// What an option of another program that copies is here.
+fn meant(mistake: &Mistake) -> Option<&'static str> {
+    match mistake {
+        Mistake::UnknownLong(word) => foreign::copy_option(&word.to_string_lossy()),
+        Mistake::UnknownShort(letter) => foreign::copy_option(&format!("-{}", char::from(*letter))),
+        _ => None,
     }
 }
 

@@ -33,16 +33,16 @@ pub(crate) struct LoadFlags {
     pub(crate) url: Option<String>,
 
     /// Connections that send requests [default: 10]
-    #[arg(short, long, value_name = "N", value_parser = count32, help_heading = LOAD)]
+    #[arg(short, long, value_name = "N", value_parser = count32, allow_negative_numbers = true, help_heading = LOAD)]
     pub(crate) connections: Option<u32>,
     /// Measured time, as in 10s, 500ms, 2m [default: 10s, or until -n requests are answered]
-    #[arg(short, long, short_alias = 'z', value_name = "TIME", value_parser = time, help_heading = LOAD)]
+    #[arg(short, long, short_alias = 'z', value_name = "TIME", value_parser = measured, help_heading = LOAD)]
     pub(crate) duration: Option<Duration>,
     /// Send N requests in all (10k and 1m are understood)
-    #[arg(short = 'n', long = "requests", value_name = "N", value_parser = count, help_heading = LOAD)]
+    #[arg(short = 'n', long = "requests", value_name = "N", value_parser = count, allow_negative_numbers = true, help_heading = LOAD)]
     pub(crate) count: Option<u64>,
     /// Send N requests per second however fast the server answers (open loop)
-    #[arg(short, long, short_alias = 'R', value_name = "N", value_parser = number, help_heading = LOAD)]
+    #[arg(short, long, short_alias = 'R', value_name = "N", value_parser = number, allow_negative_numbers = true, help_heading = LOAD)]
     pub(crate) rate: Option<f64>,
     /// With --rate: Poisson arrivals instead of evenly spaced ones
     #[arg(long, help_heading = LOAD)]
@@ -285,6 +285,15 @@ pub(crate) struct HoldFlags {
     /// unavailable
     #[arg(long, value_name = "N", requires = "hold", help_heading = HOLD)]
     pub(crate) retry_limit: Option<u32>,
+}
+
+/// The measured time. Behind -d curl, hey and oha take a body.
+fn measured(text: &str) -> Result<Duration, String> {
+    let begins_as_time = text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '.' | '-' | '+'));
+    time(text).map_err(|why| match begins_as_time {
+        true => why,
+        false => format!("{why}; a body is --body TEXT, or -D FILE"),
+    })
 }
 
 /// A number with an optional suffix: k is a thousand, m a million, as in wrk.

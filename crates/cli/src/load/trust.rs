@@ -11,7 +11,10 @@ use ringroad_tls::pem::PemObject;
 pub(super) fn of(flags: &TlsFlags, secured: bool) -> Result<Option<Client>, Complaint> {
     if !secured {
         if flags.insecure || flags.cacert.is_some() {
-            let message = "--insecure and --cacert: those are for https://".to_owned();
+            let message =
+                "-k (--insecure) and --cacert: those are for https://, and no URL has it; connections are \
+                           kept alive without an option"
+                    .to_owned();
             return Err(Complaint { message, code: USAGE });
         }
         return Ok(None);

@@ -256,3 +256,36 @@ fn every_verb_starts_without_standard_streams_and_without_dev() {
     let error = "ringroad: write, on standard output: Bad file descriptor\n";
     assert_eq!(outcome.stderr, error.repeat(2));
 }
+
+/// A habit from another program is answered with the words of this one.
+#[test]
+fn options_and_verbs_of_other_programs_are_answered_with_what_to_type_here() {
+    for (line, hint) in [
+        ("bench http://127.0.0.1:1/", "bench: not a verb (ringroad load URL)"),
+        ("http://127.0.0.1:1/", "not a verb (ringroad load http://127.0.0.1:1/)"),
+        ("/", "/: not a verb (ringroad serve /)"),
+        ("rsync -a a b", "rsync: not a verb (ringroad cp -a --resume SOURCE DEST)"),
+        ("load -s x.lua http://127.0.0.1:1/", "load -s: not an option here (there are no scripts: {n}"),
+        ("load --vus 10 http://127.0.0.1:1/", "load --vus: not an option here (-c N is"),
+        // hey has a rate behind -q.
+        ("load -q 10 http://127.0.0.1:1/", "-q takes no number, a rate is -r N"),
+        ("load http://127.0.0.1:1/ http://127.0.0.1:2/", "several are --also URL or --urls FILE"),
+        ("load -d {\"a\":1} http://127.0.0.1:1/", "a time is expected"),
+        ("load -d {\"a\":1} http://127.0.0.1:1/", "a body is --body TEXT, or -D FILE"),
+        ("load -d 10x http://127.0.0.1:1/", "a time is expected: a number and ms, s, m or h"),
+        ("load -c -1 http://127.0.0.1:1/", "-1' for '--connections <N>': a whole number"),
+        ("load -r -5 http://127.0.0.1:1/", "-r: from 0.001"),
+        ("load -k http://127.0.0.1:1/", "-k (--insecure) and --cacert: those are for https://"),
+        ("serve --directory /", "serve --directory: not an option here (the folder is an argument"),
+        ("serve -t", "serve -t: not an option here (--check --config FILE"),
+        ("serve --tls cert.pem", "serve --tls cert.pem: not `dev`"),
+        ("cp --progress a b", "unrecognized option '--progress' (progress is shown on a terminal; see"),
+        ("cp -z a b", "invalid option -- 'z' (copies are made on this machine only"),
+    ] {
+        let outcome = run(&mut ringroad(line.split(' ')));
+        assert_eq!(outcome.code, Some(2), "{line}: {outcome:?}");
+        assert!(outcome.stderr.contains(hint), "{line}: {outcome:?}");
+        let lines = outcome.stderr.lines().count();
+        assert!(lines == 1 || outcome.stderr.contains("invalid value"), "{line}: {outcome:?}");
+    }
+}
