@@ -21,7 +21,12 @@ pub(super) fn advise(flags: &AdviseFlags) -> Result<u8, Complaint> {
     let width = width();
     let records: Vec<(PathBuf, Record)> = match &flags.record {
         Some(path) => vec![(path.clone(), read(path)?)],
-        None => newest()?,
+        // A comparison of URLs, or of other programs alone, says nothing about drivers.
+        None => {
+            let mut all = newest()?;
+            all.retain(|(_, record)| record.cells.iter().any(|cell| cell.driver.is_some()));
+            all
+        }
     };
     let Some((newest, rest)) = records.split_first() else {
         return Err(none_yet("there is no record to advise from"));

@@ -74,6 +74,21 @@ fn of_several_records_the_newest_that_covers_the_workload_is_read() {
     assert_eq!(read(&[]), format!("record: {}", new.display()));
 }
 
+/// The newest was taken, and "use b" was the advice.
+#[test]
+fn a_record_without_drivers_is_passed_over() {
+    let state = tempfile::tempdir().unwrap();
+    let file = plant(state.path(), "floor-1", &kept());
+    let mut of_urls = kept();
+    of_urls.started = "2099-01-01T00:00:00Z".to_owned();
+    of_urls.cells.iter_mut().for_each(|cell| (cell.driver, cell.model) = (None, "b".to_owned()));
+    plant(state.path(), "urls-2", &of_urls);
+    for flags in [&[][..], &["--connections", "1000"]] {
+        let text = advise(state.path(), flags).text();
+        assert!(text.ends_with(&format!("record: {}\n", file.display())), "{text}");
+    }
+}
+
 #[test]
 fn without_any_record_it_says_how_to_make_one() {
     let state = tempfile::tempdir().unwrap();
