@@ -480,6 +480,11 @@ impl Context {
         self.upstream.borrow().clone()
     }
 
+    /// The target that the client has asked for, if a step has changed it.
+    pub fn original(&self) -> Option<&str> {
+        self.original.as_deref()
+    }
+
     /// Where the part of the decoded path that is below the route begins. A step that has changed the path
     /// has written all of it.
     pub fn below(&self) -> usize {

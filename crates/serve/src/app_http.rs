@@ -64,6 +64,7 @@ impl Workers {
             path: None,
             host: None,
             trust_forwarded: false,
+            map_locations: true,
             buffer: place.settings().buffer.clone(),
         };
         let route = Route {

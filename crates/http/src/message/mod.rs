@@ -41,7 +41,7 @@ pub use request::Request;
 pub use request_body::RequestBody;
 #[cfg(feature = "json")]
 pub use response::Json;
-pub use response::{ContentType, Html, IntoResponse, Outcome, Response, Sent, Shared};
+pub use response::{ContentType, Html, IntoResponse, Outcome, Response, Sent, Shared, as_uri};
 pub use upgrade::Upgraded;
 
 pub(crate) use body::{Inner, Pieces};

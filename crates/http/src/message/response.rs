@@ -462,7 +462,7 @@ impl Response {
 
 /// A location in which what no URI has (RFC 3986 §2) is escaped: clients send some of it all the same, and a
 /// value that a program has put in may have any.
-fn as_uri(location: &str) -> Cow<'_, str> {
+pub fn as_uri(location: &str) -> Cow<'_, str> {
     let is_odd = |byte: u8| !byte.is_ascii_graphic() || matches!(byte, b'"' | b'<' | b'>');
     if !location.bytes().any(is_odd) {
         return Cow::Borrowed(location);

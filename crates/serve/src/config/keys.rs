@@ -915,6 +915,12 @@ pub(super) const PROXY: Table = Table {
         ),
         key("host", "host", "-", "The `Host` that the server is asked for, instead of the client's."),
         key(
+            "map_locations",
+            "true or false",
+            "true",
+            "Makes a URL that names the server itself, by its address or by `host`, a path of this server: in `Location`, `Content-Location` and `Refresh` of its answers. If `to` has a path, the route's takes its place, and a URL outside of it stays. false passes all of them on as they are.",
+        ),
+        key(
             "trust_forwarded",
             "true or false",
             "false",

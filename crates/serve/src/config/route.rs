@@ -142,6 +142,8 @@ pub struct Proxy {
     pub host: Option<String>,
     /// The client's own `Forwarded`, `X-Forwarded-*` and `X-Request-Id` are trusted, whatever its address.
     pub trust_forwarded: bool,
+    /// Places that answers name at the server behind become places of this server.
+    pub map_locations: bool,
     /// Requests are collected and answers drained, within these bounds; `None`: both are handed on as they
     /// come.
     pub buffer: Option<SpoolLimits>,
@@ -566,7 +568,8 @@ fn read_proxy(section: &mut Section<'_>, path: Option<&str>, config: &Config) ->
             .ok_or_else(|| format!("expected a host, with a port at most, found {host:?}"))
     });
     let trust_forwarded = section.read("trust_forwarded", value::truth).unwrap_or(false);
+    let map_locations = section.read("map_locations", value::truth).unwrap_or(true);
     let (to, path) = to?;
     let buffer = section.read("buffer", value::truth).unwrap_or(true).then(|| config.buffer.clone());
-    Some(Kind::Proxy(Proxy { to, path, host, trust_forwarded, buffer }))
+    Some(Kind::Proxy(Proxy { to, path, host, trust_forwarded, map_locations, buffer }))
 }

@@ -40,6 +40,7 @@ impl Reached {
                 path: None,
                 host: None,
                 trust_forwarded: false,
+                map_locations: true,
                 buffer: Some(config.buffer.clone()),
             };
             let (when, steps) = (Match::default(), Steps::default());

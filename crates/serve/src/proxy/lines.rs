@@ -1,7 +1,8 @@
 //! Header lines between two hops: those that are passed on, and those that are written here.
 
-use super::ProxyRoute;
+use super::location::{self, Places};
 use super::upstream::Head;
+use super::{Handing, ProxyRoute};
 use crate::answer::Context;
 use ringroad_gate::client::{push_address, push_forwarded};
 use ringroad_gate::words;
@@ -50,6 +51,9 @@ const NAME: &str = "ringroad";
 
 /// This server's element of `Via` (RFC 9110 §7.6.3).
 const OWN_VIA: &str = "1.1 ringroad";
+
+/// The `Host` for a request that has come without one.
+pub(super) const NO_HOST: &str = "localhost";
 
 /// Names in one message's `Connection` lines. More are refused: no client sends so many, and each costs a
 /// comparison with every line.
@@ -145,7 +149,7 @@ pub(super) fn request<'a>(
 ) -> Result<Encoder<'a>, NotHandedOn> {
     let settings = route.settings();
     let authority = request.authority();
-    let host = settings.host.as_deref().or(authority).unwrap_or("localhost");
+    let host = settings.host.as_deref().or(authority).unwrap_or(NO_HOST);
     let fields = request.headers();
     let named = named(fields).ok_or(NotHandedOn::TooManyNamed)?;
     let via = list(fields, "via");
@@ -269,10 +273,20 @@ pub(super) fn inform_of<'f>(
     request.inform(status.code(), passed);
 }
 
+/// Where the server of an answer is for itself, and here.
+fn places<'r>(handing: &Handing<'r>) -> Option<Places<'r>> {
+    let Handing { route, request, asking, target } = *handing;
+    Places::of(route.settings(), request, asking.original(), asking.route_path().len(), target)
+}
+
 /// The head of an answer from behind, as ours. The date is the library's, which has a clock of its own,
 /// unless a step reckons with the origin's.
-pub(super) fn response(head: &Head, route: &ProxyRoute, response: Response) -> Result<Response, EncodeError> {
-    let mut response = response;
+pub(super) fn response(
+    head: &Head,
+    handing: &Handing<'_>,
+    response: Response,
+) -> Result<Response, EncodeError> {
+    let (mut response, route) = (response, handing.route);
     let fields = head.fields();
     if route.route.steps.ask_again()
         && let Some(date) = fields.get("date")
@@ -288,11 +302,16 @@ pub(super) fn response(head: &Head, route: &ProxyRoute, response: Response) -> R
         head.status() == Status::PROXY_AUTHENTICATION_REQUIRED
             && name.eq_ignore_ascii_case(b"proxy-authenticate")
     };
+    let names_places = fields.iter().any(|field| location::is_of_a_place(field.name));
+    let places = if names_places { places(handing) } else { None };
     for field in fields.iter() {
         let ours = (is_one_of(field.name, OF_THE_HOP) && !is_challenge(field.name))
             || field.name.eq_ignore_ascii_case(b"date");
         if !ours && !replaced(field.name) && !named.has(field.name) {
-            response = response.header(field.name, field.value)?;
+            response = match places.as_ref().and_then(|places| places.mapped(field.name, field.value)) {
+                Some(place) => response.header(field.name, place)?,
+                None => response.header(field.name, field.value)?,
+            };
         }
     }
     for (name, value) in own() {

@@ -3,13 +3,14 @@
 //! Fields of one hop are not passed on (RFC 9110 §7.6.1): each hop has its own framing and its own
 //! `Connection`. A client cannot remove a field that the proxy adds. A failure of the upstream server is 502
 //! or 504 with a short text for the client and the reason in the log. Connections are in [`upstream`], those
-//! of HTTP/2 in [`http2`], header fields in [`lines`], WebSocket connections in [`tunnel`], refusals of gRPC
-//! calls in [`grpc`].
+//! of HTTP/2 in [`http2`], header fields in [`lines`], places that an answer names in [`location`], WebSocket
+//! connections in [`tunnel`], refusals of gRPC calls in [`grpc`].
 
 pub(crate) mod groups;
 pub(crate) mod grpc;
 mod http2;
 mod lines;
+mod location;
 mod tunnel;
 mod upstream;
 
@@ -243,13 +244,15 @@ impl Proxies {
                 } else if !lines::answers_key(request, head.fields()) {
                     Why::WrongKey
                 } else {
-                    return hand_through(route, head, pump);
+                    let handing = Handing { route, request, asking, target: &target };
+                    return hand_through(&handing, head, pump);
                 };
                 Ok(refused(&address, &Failure::answering(true, SentSoFar::All, why), asking))
             }
             Ok((head, pump)) => {
                 let cookie = cookie(route.group.balance(), &pump.pick, key);
-                let answer = self.hand_back(route, head, pump, method, buffer).await?;
+                let handing = Handing { route, request, asking, target: &target };
+                let answer = self.hand_back(&handing, head, pump, method, buffer).await?;
                 match cookie {
                     Some(cookie) => answer.with(|response| response.header("Set-Cookie", cookie)),
                     None => Ok(answer),
@@ -587,14 +590,14 @@ impl Proxies {
     /// Converts the answer of an upstream server.
     async fn hand_back(
         self: &Rc<Proxies>,
-        route: &Rc<ProxyRoute>,
+        handing: &Handing<'_>,
         head: Head,
         pump: Pump,
         method: Method,
         buffer: Option<&SpoolLimits>,
     ) -> Result<Answer, EncodeError> {
-        let mut pump = pump;
-        let respond = |body: Body| lines::response(&head, route, Response::new(body).status(head.status()));
+        let (mut pump, route) = (pump, handing.route);
+        let respond = |body: Body| lines::response(&head, handing, Response::new(body).status(head.status()));
         if method == Method::Head {
             pump.finish(self, route);
             let body = match head.length() {
@@ -703,8 +706,8 @@ fn refused(address: &str, failure: &Failure, asking: &flow::Context) -> Answer {
 }
 
 /// Accepts the offer as the upstream server did, and starts the tunnel.
-fn hand_through(route: &Rc<ProxyRoute>, head: Head, pump: Pump) -> Result<Answer, EncodeError> {
-    let (tunnelled, tally) = (Rc::clone(route), Tally::new());
+fn hand_through(handing: &Handing<'_>, head: Head, pump: Pump) -> Result<Answer, EncodeError> {
+    let (tunnelled, tally) = (Rc::clone(handing.route), Tally::new());
     let counted = Rc::clone(&tally);
     let response = Response::upgrade(lines::WEBSOCKET, move |upgraded| async move {
         let address = pump.pick.server().address().clone();
@@ -713,7 +716,16 @@ fn hand_through(route: &Rc<ProxyRoute>, head: Head, pump: Pump) -> Result<Answer
             Err(why) => counted.fault(&format!("{address}: {why}")),
         }
     })?;
-    Ok(Answer { response: lines::response(&head, route, response)?, watch: Watch::Tunnel(tally) })
+    Ok(Answer { response: lines::response(&head, handing, response)?, watch: Watch::Tunnel(tally) })
+}
+
+/// The request that an answer is handed back for.
+struct Handing<'r> {
+    route: &'r Rc<ProxyRoute>,
+    request: &'r Request,
+    asking: &'r flow::Context,
+    /// The target that was asked for behind.
+    target: &'r str,
 }
 
 /// The route of a proxy.

@@ -30,6 +30,7 @@ mod http2_websocket;
 mod hubs;
 mod kept;
 mod limits;
+mod locations;
 mod moving;
 mod observing;
 #[path = "../../../http/tests/it/over.rs"]

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
-fn run<F: Future + 'static>(driver: DriverName, work: F) -> F::Output {
+pub(crate) fn run<F: Future + 'static>(driver: DriverName, work: F) -> F::Output {
     Runtime::new(driver).unwrap().block_on(async { time::timeout(HANG, work).await.unwrap() }).unwrap()
 }
 
@@ -98,7 +98,7 @@ drivers!(what_a_server_behind_says_before_its_answer_is_passed_on_over_http_2, |
     });
 });
 
-async fn connect(address: SocketAddr) -> Http2Connection {
+pub(crate) async fn connect(address: SocketAddr) -> Http2Connection {
     let stream = TcpStream::connect(address).await.unwrap();
     Http2Connection::begin(Transport::from(stream)).await.unwrap()
 }
