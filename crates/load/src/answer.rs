@@ -222,14 +222,12 @@ impl Reader {
         let measure = seen.bodies.get_mut(index).filter(|_| matches!(wanted, Body::Alike | Body::Exactly(_)));
         let text = if let Body::Contains(text) = wanted { Some(text) } else { None };
         let before = tail.len();
-        let all = if before == 0 {
-            bytes
-        } else {
+        if before > 0 {
             tail.extend_from_slice(bytes);
-            tail.as_slice()
-        };
+        }
         let mut at = 0;
         let ended = loop {
+            let all = if tail.is_empty() { bytes } else { tail.as_slice() };
             match responses.next(&mut seen.scratch, all, &mut at) {
                 Ok(None) => break false,
                 Ok(Some(ResponseEvent::Interim(_))) => {}
@@ -278,8 +276,17 @@ impl Reader {
                     whole.body_bytes += data.len() as u64;
                 }
                 Ok(Some(ResponseEvent::End(_))) => break true,
-                Err(why) if whole.status == 0 => return Step::Bad(Fault::NotHttp(why)),
-                Err(why) => return Step::Bad(Fault::Malformed(why)),
+                Err(why) => {
+                    // Folded lines are unfolded in a copy.
+                    if tail.is_empty() {
+                        tail.extend_from_slice(bytes);
+                    }
+                    if responses.unfold(tail, at) {
+                        continue;
+                    }
+                    let is_foreign = whole.status == 0;
+                    return Step::Bad(if is_foreign { Fault::NotHttp(why) } else { Fault::Malformed(why) });
+                }
             }
         };
         if ended {
@@ -303,7 +310,7 @@ impl Reader {
             return Step::Whole(used, whole);
         }
         // What was not used is the beginning of a head or of trailers: shown again with what follows.
-        if before == 0 {
+        if tail.is_empty() {
             tail.extend_from_slice(bytes.get(at..).unwrap_or_default());
         } else {
             tail.drain(..at);

@@ -254,6 +254,11 @@ impl Progress {
         Progress { line_low: line as u16, line_high: (line >> 16) as u8, count, ..self }
     }
 
+    /// Before the line that begins at `line`, the last one that was taken for whole.
+    pub(crate) fn back_to(self, line: usize) -> Progress {
+        self.at(line, self.count.saturating_sub(1))
+    }
+
     /// Where the first line begins that is not known to be whole.
     pub(crate) fn line(self) -> usize {
         usize::from(self.line_low) | usize::from(self.line_high) << 16
@@ -316,7 +321,8 @@ pub(crate) fn lines(
         if first == b'\n' && bounds.tolerant {
             return Ok(Lines::Whole { end: at + 1, count });
         }
-        if count == fields_max {
+        // A folded line is no further one.
+        if count == fields_max && !matches!(first, b' ' | b'\t') {
             return Err(Error::new(bounds.too_many, &[]));
         }
         // The CR of this line lies at `cr_max` or before.

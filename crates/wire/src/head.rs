@@ -3,6 +3,7 @@
 use crate::error::{Error, Problem};
 use crate::fields::{Bounds, Lines, Progress, Slots, lines};
 use crate::limits::Limits;
+use crate::scan::is_word;
 
 /// What the front of a buffer holds.
 pub(crate) enum Found<M> {
@@ -73,6 +74,48 @@ pub(crate) fn read<L, F: Note, M>(
 fn resume<F: Note>(bytes: &[u8], from: Progress, bounds: &Bounds, slots: &mut Slots) -> Result<Lines, Error> {
     let mut new = F::default();
     lines(bytes, from, bounds, slots, |number, name, value| new.note(number, name, value).map(|()| true))
+}
+
+/// Replaces the line end before each folded line of a head by spaces, as far as the head has come. Lines up
+/// to `from` are known. Returns where reading goes on: at the first line that has changed. `None`: nothing is
+/// folded, or the line is one that frames the body, about which readers must not differ.
+///
+/// A line end and the spaces for it are of one length: limits hold as before.
+#[cold]
+pub(crate) fn unfold(bytes: &mut [u8], from: Progress) -> Option<Progress> {
+    // The first line behind the status line continues none.
+    let begins = match from.line() {
+        0 => bytes.iter().position(|byte| *byte == b'\n')? + 1,
+        known => known,
+    };
+    let (mut line, mut at, mut resumed, mut has_folds) = (begins, begins, from, false);
+    if from.count > 0 && matches!(bytes.get(at), Some(b' ' | b'\t')) {
+        // It goes on with a line that was taken for whole.
+        let before = bytes.get(..at - 1)?;
+        line = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        resumed = from.back_to(line);
+    }
+    loop {
+        match bytes.get(at) {
+            Some(b' ' | b'\t') if line < at => {
+                let name = bytes.get(line..at)?.split(|byte| matches!(byte, b':' | b' ' | b'\t')).next()?;
+                if is_word(name, b"content-length") || is_word(name, b"transfer-encoding") {
+                    return None;
+                }
+                let has_cr = bytes.get(..at - 1)?.last() == Some(&b'\r');
+                bytes.get_mut(at - 1 - usize::from(has_cr)..at)?.fill(b' ');
+                has_folds = true;
+            }
+            // The end of the head, or of what has come; or no line to go on with.
+            None | Some(b'\r' | b'\n' | b' ' | b'\t') => break,
+            Some(_) => line = at,
+        }
+        match bytes.get(at..)?.iter().position(|byte| *byte == b'\n') {
+            Some(end) => at += end + 1,
+            None => break,
+        }
+    }
+    has_folds.then_some(resumed)
 }
 
 #[cfg(test)]

@@ -39,10 +39,11 @@ pub struct Limits {
     /// Most bytes of an unwanted body that are read and dropped to keep a connection; past it, close.
     pub drain_bytes: u32,
     /// Whether an answer may have what RFC 9112 lets its recipient take: lines of the head that end with LF
-    /// alone (§2.2), blanks between a name and its colon (§5.1), blanks behind the size of a chunk, as old
-    /// servers pad it; and whether trailer lines that must not be there are dropped (RFC 9110 §6.5.1) instead
-    /// of refused. Requests may have none of these: two readers that differ there take one message for two.
-    /// [`Default`]: no.
+    /// alone (§2.2), blanks between a name and its colon (§5.1), folded lines of the head, which the caller
+    /// unfolds (§5.2, [`Responses::unfold`](crate::Responses::unfold)), blanks behind the size of a chunk, as
+    /// old servers pad it; and whether trailer lines that must not be there are dropped (RFC 9110 §6.5.1)
+    /// instead of refused. Requests may have none of these: two readers that differ there take one message
+    /// for two. [`Default`]: no.
     pub tolerant: bool,
     /// Whether methods other than those of [`Method`](crate::Method) are taken (501 otherwise).
     pub extension_methods: bool,

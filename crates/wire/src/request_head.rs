@@ -320,7 +320,15 @@ fn other_version(bytes: &[u8]) -> Result<Option<Result<Version, [u8; 8]>>, Error
             return Err(Error::at(problem, byte));
         }
     }
-    if bytes.len() < VERSION_LINE_BYTES { Ok(None) } else { Ok(bytes.first_chunk::<8>().map(|v| Err(*v))) }
+    if bytes.len() < VERSION_LINE_BYTES {
+        return Ok(None);
+    }
+    // A higher minor version is read as the highest that is known (RFC 9110 §2.5).
+    Ok(bytes.first_chunk::<8>().map(|other| match other {
+        b"HTTP/1.0" => Ok(Version::Http10),
+        [.., b'1', b'.', _] => Ok(Version::Http11),
+        _ => Err(*other),
+    }))
 }
 
 /// What the header lines of a request say.

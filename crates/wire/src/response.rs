@@ -1,8 +1,8 @@
 //! Responses, as a client reads them.
 //!
 //! [`Responses`] is one connection's state and mirrors [`Requests`](crate::Requests); what differs is that a
-//! response means nothing without its request, so each is announced ([`Responses::begin`]), and that a body
-//! may end with the connection.
+//! response means nothing without its request, so each is announced ([`Responses::begin`]), that a body may
+//! end with the connection, and that folded lines can be unfolded ([`Responses::unfold`]).
 
 use crate::body::{Decoder, Piece};
 use crate::error::{Error, Problem};
@@ -161,6 +161,11 @@ enum State {
     Closed,
     HandedOver,
     Failed(Error),
+    /// As failed, unless the caller unfolds the lines of the head, which are known up to there.
+    Folded {
+        progress: Progress,
+        error: Error,
+    },
 }
 
 impl Default for Responses {
@@ -192,7 +197,7 @@ impl Responses {
                 self.state = State::Head { progress: Progress::default() };
                 Ok(())
             }
-            State::Failed(error) => Err(error),
+            State::Failed(error) | State::Folded { error, .. } => Err(error),
             _ => Err(Error::new(Problem::Busy, &[]).in_response()),
         }
     }
@@ -218,7 +223,7 @@ impl Responses {
                 Ok(None)
             }
             State::HandedOver => Ok(None),
-            State::Failed(error) => Err(error),
+            State::Failed(error) | State::Folded { error, .. } => Err(error),
         }
     }
 
@@ -248,8 +253,26 @@ impl Responses {
                 self.state = State::Head { progress };
                 Ok(None)
             }
+            Err(error) if error.problem() == Problem::LeadingSpace && scratch.limits().tolerant => {
+                let error = error.in_response();
+                self.state = State::Folded { progress, error };
+                Err(error)
+            }
             Err(error) => Err(self.fail(error)),
         }
+    }
+
+    /// Replaces the line ends of folded header lines by spaces (RFC 9112 §5.2), after an error of
+    /// [`next`](Self::next), in the bytes that were given to it. True: there were some, and `next` goes on
+    /// with these bytes. Only heads of answers are unfolded, and only with [`Limits::tolerant`]; not behind
+    /// the status line, and not where a line frames the body.
+    pub fn unfold(&mut self, bytes: &mut [u8], at: usize) -> bool {
+        let State::Folded { progress, error } = self.state else { return false };
+        match head::unfold(bytes.get_mut(at..).unwrap_or_default(), progress) {
+            Some(progress) => self.state = State::Head { progress },
+            None => self.state = State::Failed(error),
+        }
+        matches!(self.state, State::Head { .. })
     }
 
     fn after_head(&mut self, meta: &ResponseMeta, limits: &Limits) -> Result<State, Error> {
@@ -315,7 +338,7 @@ impl Responses {
             State::Body(_) => Phase::Body,
             State::Closed => Phase::Closed,
             State::HandedOver => Phase::HandedOver,
-            State::Failed(_) => Phase::Failed,
+            State::Failed(_) | State::Folded { .. } => Phase::Failed,
         }
     }
 
@@ -328,7 +351,7 @@ impl Responses {
                 Ok(true)
             }
             State::Head { .. } | State::Body(_) => Err(self.fail(Error::new(Problem::Truncated, &[]))),
-            State::Failed(error) => Err(error),
+            State::Failed(error) | State::Folded { error, .. } => Err(error),
             State::Idle => {
                 self.state = State::Closed;
                 Ok(false)
@@ -398,10 +421,9 @@ const REASON: usize = "HTTP/1.1 200 ".len();
 
 /// `None`: more bytes are needed.
 fn status_line(bytes: &[u8], limits: &Limits) -> Result<Option<StatusLine>, Error> {
-    const PATTERN: &[u8; 12] = b"HTTP/1.v ddd";
+    const PATTERN: &[u8; 12] = b"HTTP/1.d ddd";
     for (&byte, &pattern) in bytes.iter().zip(PATTERN) {
         let fits = match pattern {
-            b'v' => matches!(byte, b'0' | b'1'),
             b'd' => byte.is_ascii_digit(),
             _ => byte == pattern,
         };
@@ -410,7 +432,8 @@ fn status_line(bytes: &[u8], limits: &Limits) -> Result<Option<StatusLine>, Erro
         }
     }
     let Some([.., version, b' ', a, b, c]) = bytes.first_chunk::<12>() else { return Ok(None) };
-    let version = if *version == b'1' { Version::Http11 } else { Version::Http10 };
+    // A higher minor version is read as the highest that is known (RFC 9110 §2.5).
+    let version = if *version == b'0' { Version::Http10 } else { Version::Http11 };
     let code = [a, b, c].iter().fold(0, |code, digit| code * 10 + u16::from(**digit - b'0'));
     let Some(status) = Status::new(code) else { return Err(Error::new(Problem::StatusLine, &[*a, *b, *c])) };
 

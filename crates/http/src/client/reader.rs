@@ -93,14 +93,20 @@ impl ResponseReader {
             {
                 let mut scratch = scratch.borrow_mut();
                 let event = self.responses.next(&mut scratch, &self.input, &mut self.used);
-                match event.map_err(ReadError::Refused)? {
-                    Some(ResponseEvent::Head(head)) => return Ok(head.keep()),
-                    Some(ResponseEvent::Interim(head)) => {
+                match event {
+                    Ok(Some(ResponseEvent::Head(head))) => return Ok(head.keep()),
+                    Ok(Some(ResponseEvent::Interim(head))) => {
                         interim(head);
                         continue;
                     }
-                    Some(_) => continue,
-                    None => {}
+                    Ok(Some(_)) => continue,
+                    Ok(None) => {}
+                    Err(why) => {
+                        if !self.responses.unfold(&mut self.input, self.used) {
+                            return Err(ReadError::Refused(why));
+                        }
+                        continue;
+                    }
                 }
             }
             let silent = self.input.is_empty();
@@ -131,14 +137,19 @@ impl ResponseReader {
         let head = loop {
             let mut scratch = scratch.borrow_mut();
             let event = self.responses.next(&mut scratch, &lease, &mut at);
-            match event.map_err(ReadError::Refused)? {
-                Some(ResponseEvent::Head(head)) => break head.keep(),
-                Some(ResponseEvent::Interim(head)) => interim(head),
-                Some(_) => {}
-                None => {
+            match event {
+                Ok(Some(ResponseEvent::Head(head))) => break head.keep(),
+                Ok(Some(ResponseEvent::Interim(head))) => interim(head),
+                Ok(Some(_)) => {}
+                Ok(None) => {
                     self.input.extend_from_slice(&lease);
                     self.used = at;
                     return Ok(None);
+                }
+                Err(why) => {
+                    if !self.responses.unfold(&mut lease, at) {
+                        return Err(ReadError::Refused(why));
+                    }
                 }
             }
         };
@@ -314,6 +325,9 @@ mod tests {
     use ringroad_engine::net::UnixStream;
     use ringroad_engine::{DriverName, Runtime};
     use ringroad_wire::{Limits, Method};
+    use std::future::poll_fn;
+    use std::pin::pin;
+    use std::task::Poll;
 
     /// Reads an answer with a body of so many bytes, all of which has come: what of it is there with the
     /// head, and then in how many pieces the rest comes, and whether each lies where it was received.
@@ -347,5 +361,37 @@ mod tests {
         assert_eq!(with_head + pieces.iter().map(|(bytes, _)| bytes).sum::<usize>(), 100_000);
         assert_eq!((with_head, pieces.len()), (0, 2));
         assert!(pieces.iter().all(|(_, is_lease)| *is_lease), "{pieces:?}");
+    }
+
+    #[test]
+    fn folded_lines_are_unfolded_wherever_the_head_is_cut() {
+        let runtime = Runtime::new(DriverName::Epoll).unwrap();
+        let hints = b"HTTP/1.1 103 Hints\r\nA: b\r\n c\r\n\r\n";
+        let answer = b"HTTP/1.1 200 OK\r\nX: a,\r\n b\r\n\tc\r\nContent-Length: 0\r\n\r\n";
+        let head = [&hints[..], answer].concat();
+        let reading = async {
+            for cut in 1..head.len() {
+                let (mut server, mut client) = UnixStream::pair().unwrap();
+                server.write_all(head[..cut].to_vec()).await.0.unwrap();
+                let scratch = RefCell::new(Scratch::new(Limits::client()));
+                let mut reader = ResponseReader::new();
+                let mut hints = Vec::new();
+                let told = {
+                    let inform =
+                        |head: ResponseHead<'_>| hints.extend(head.fields().get("a").map(<[u8]>::to_vec));
+                    let mut told = pin!(reader.head_with(&mut client, &scratch, Method::Get.into(), inform));
+                    // Takes what is there, and waits for the rest.
+                    let waits =
+                        poll_fn(|context| Poll::Ready(told.as_mut().poll(context).is_pending())).await;
+                    assert!(waits, "{cut}");
+                    server.write_all(head[cut..].to_vec()).await.0.unwrap();
+                    told.await.unwrap()
+                };
+                assert_eq!(told.view().fields().get("x"), Some(&b"a,   b  \tc"[..]), "{cut}");
+                assert_eq!(hints, [b"b   c"], "{cut}");
+                assert!(reader.is_idle());
+            }
+        };
+        runtime.block_on(reading).unwrap();
     }
 }

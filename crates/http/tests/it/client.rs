@@ -192,6 +192,18 @@ drivers!(what_is_no_answer_is_an_error_and_what_never_comes_too, |driver: Driver
     });
 });
 
+drivers!(a_folded_line_of_an_answer_is_one_line, |driver: DriverName| {
+    let url = odd(|_, mut stream| {
+        read_head(&mut stream);
+        stream.write_all(b"HTTP/1.1 200 OK\r\nX-One: a\r\n b\r\nContent-Length: 2\r\n\r\nhi").unwrap();
+    });
+    run(driver, async {
+        let mut response = Client::new().get(&url).send().await.unwrap();
+        assert_eq!(response.header("x-one"), Some("a   b"));
+        assert_eq!(response.text().await.unwrap(), "hi");
+    });
+});
+
 drivers!(the_end_of_a_body_may_come_alone_and_with_lines_behind_it, |driver: DriverName| {
     let (go_on, told) = std::sync::mpsc::channel::<()>();
     let url = odd(move |_, mut stream| {

@@ -82,6 +82,25 @@ fn an_answer_with_line_ends_of_lf_alone_is_a_success() {
     assert_eq!((counts.sent, counts.completed, counts.errors.total()), (4, 4, 0), "{:?}", counts.failures);
 }
 
+/// RFC 9112 §5.2, and RFC 9110 §2.5.
+#[test]
+fn an_answer_with_folded_lines_of_a_higher_minor_version_is_a_success() {
+    let server = Server::start(|stream, log| {
+        let mut requests = Requests::default();
+        while requests.next(stream, log).is_some() {
+            let head = b"HTTP/1.2 200 OK\r\nX: a,\r\n b\r\nContent-Length: 5\r\n\r\n";
+            // In two pieces as well: the line is known when it turns out to be folded.
+            let cut = head.len() - 25;
+            let _ = stream.write_all(&head[..cut]);
+            let _ = stream.write_all(&[&head[cut..], b"hello"].concat());
+        }
+        close(stream);
+    });
+    let plan = Plan { count: Some(8), connections: 2, ..http(server.address) };
+    let counts = run(&plan, &best()).unwrap().counts;
+    assert_eq!((counts.sent, counts.completed, counts.errors.total()), (8, 8, 0), "{:?}", counts.failures);
+}
+
 #[test]
 fn a_server_of_another_protocol_is_named_with_what_to_do() {
     const ALERT: &[u8] = b"\x15\x03\x03\0\x02\x02\x46";

@@ -633,6 +633,57 @@ drivers!(
     }
 );
 
+drivers!(
+    a_folded_line_of_an_answer_is_passed_on_as_one_and_a_folded_length_is_refused,
+    |driver: DriverName| {
+        let (address, connections) = behind(|client| {
+            while let Some(head) = client.until(b"\r\n\r\n") {
+                let length = if head.starts_with(b"GET /length") {
+                    "Content-Length:\r\n 2"
+                } else {
+                    "Content-Length: 2"
+                };
+                client.send("HTTP/1.1 103 Early Hints\r\nLink: <a>,\r\n <b>\r\n\r\n");
+                client.send(format!("HTTP/1.1 200 OK\r\nX-One: a,\r\n b\r\n\tc\r\n{length}\r\n\r\nhi"));
+            }
+        });
+        let site = site(driver, &format!("http://{address}"), "");
+        let mut client = site.client();
+        for _ in 0..2 {
+            client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+            let hints = String::from_utf8(client.until(b"\r\n\r\n").unwrap()).unwrap();
+            assert!(hints.starts_with("HTTP/1.1 103") && hints.contains("Link: <a>,   <b>\r\n"), "{hints}");
+            let reply = client.reply();
+            assert_eq!((reply.status, reply.text()), (200, "hi"));
+            assert_eq!(reply.header("X-One"), Some("a,   b  \tc"));
+        }
+        assert_eq!(connections.load(Ordering::SeqCst), 1, "the connection is kept");
+        client.send("GET /length HTTP/1.1\r\nHost: a\r\n\r\n");
+        client.until(b"\r\n\r\n").unwrap();
+        assert_eq!(client.reply().status, 502);
+        // A request is not unfolded.
+        let folded = "GET / HTTP/1.1\r\nHost: a\r\nX: y\r\n z\r\n\r\n";
+        assert_eq!(site.client().send(folded).reply().status, 400);
+    }
+);
+
+drivers!(a_higher_minor_version_is_taken_on_both_sides, |driver: DriverName| {
+    let (address, _) = behind(|client| {
+        while let Some(head) = client.until(b"\r\n\r\n") {
+            let head = String::from_utf8(head).unwrap();
+            client.send(ok(&head).replace("HTTP/1.1 200", "HTTP/1.2 200"));
+        }
+    });
+    let site = site(driver, &format!("http://{address}"), "");
+    let mut client = site.client();
+    for _ in 0..2 {
+        let reply = client.send("GET /a HTTP/1.9\r\nHost: a\r\n\r\n").reply();
+        assert!(reply.head.starts_with("HTTP/1.1 200"), "{}", reply.head);
+        assert!(reply.text().starts_with("GET /a HTTP/1.1\r\n"), "{}", reply.text());
+    }
+    assert_eq!(client.send("GET /a HTTP/2.0\r\nHost: a\r\n\r\n").reply().status, 505);
+});
+
 #[test]
 fn a_request_with_bare_line_feeds_is_refused_and_no_server_has_it() {
     let (address, connections) = behind(echo_heads);

@@ -161,7 +161,7 @@ fn cases() -> Vec<Case> {
         case(38, 400, P::Method, &line(b" GET / HTTP/1.1")),
         case(39, 400, P::LineEnd, &line(b"GET / HTTP/1.32")),
         case(39, 505, P::UnsupportedVersion, &line(b"GET / HTTP/9.9")),
-        case(39, 505, P::UnsupportedVersion, &line(b"GET / HTTP/1.2")),
+        case(39, 505, P::UnsupportedVersion, &line(b"GET / HTTP/0.9")),
         case(39, 505, P::UnsupportedVersion, &line(b"GET / HTTP/2.0")),
         case(39, 400, P::Version, &line(b"GET / HTTP/\r\r1.1")),
         case(39, 400, P::Version, &line(b"GET / http/1.1")),

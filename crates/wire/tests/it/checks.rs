@@ -31,7 +31,7 @@ fn put_data(told: &mut Vec<Entry>, data: &[u8]) {
 
 /// Shows `bytes`, cut at `cuts`, to `look`, and like a real caller keeps the unused part for the next call.
 /// `look` advances its position and returns whether to call it again.
-fn feed(bytes: &[u8], cuts: &[usize], mut look: impl FnMut(&[u8], &mut usize) -> bool) {
+fn feed(bytes: &[u8], cuts: &[usize], mut look: impl FnMut(&mut [u8], &mut usize) -> bool) {
     let mut kept = Vec::new();
     let mut from = 0;
     for &cut in cuts.iter().chain([&bytes.len()]) {
@@ -39,7 +39,7 @@ fn feed(bytes: &[u8], cuts: &[usize], mut look: impl FnMut(&[u8], &mut usize) ->
         kept.extend_from_slice(&bytes[from..cut]);
         from = cut;
         let mut at = 0;
-        while look(&kept, &mut at) {}
+        while look(&mut kept, &mut at) {}
         assert!(at <= kept.len(), "no more is used than there is");
         kept.drain(..at);
     }
@@ -88,6 +88,21 @@ pub(crate) fn tell_requests_with(scratch: &mut Scratch, bytes: &[u8], cuts: &[us
 
 /// All that a client's side tells, with as many requests like `asked` as there are responses.
 pub(crate) fn tell_responses(bytes: &[u8], cuts: &[usize], limits: &Limits, asked: Asked) -> Vec<Entry> {
+    tell_of_responses(bytes, cuts, limits, asked, false)
+}
+
+/// The same of a client that unfolds folded lines.
+pub(crate) fn tell_unfolded(bytes: &[u8], cuts: &[usize], limits: &Limits, asked: Asked) -> Vec<Entry> {
+    tell_of_responses(bytes, cuts, limits, asked, true)
+}
+
+fn tell_of_responses(
+    bytes: &[u8],
+    cuts: &[usize],
+    limits: &Limits,
+    asked: Asked,
+    unfolds: bool,
+) -> Vec<Entry> {
     let mut scratch = Scratch::new(limits.clone());
     let mut responses = Responses::new();
     let mut told = Vec::new();
@@ -108,6 +123,9 @@ pub(crate) fn tell_responses(bytes: &[u8], cuts: &[usize], limits: &Limits, aske
                 true
             }
             Err(error) => {
+                if unfolds && responses.unfold(kept, *at) {
+                    return true;
+                }
                 if !failed {
                     told.push(Entry::Failed(error));
                 }
@@ -225,6 +243,19 @@ pub(crate) fn responses(bytes: &[u8]) {
         let told = tell_responses(bytes, &[], &limits, asked);
         for cuts in cuttings(bytes.len(), bytes.len() as u64) {
             assert_eq!(tell_responses(bytes, &cuts, &limits, asked), told, "cut at {cuts:?}");
+        }
+        let unfolded = tell_unfolded(bytes, &[], &limits, asked);
+        for cuts in cuttings(bytes.len(), bytes.len() as u64) {
+            assert_eq!(tell_unfolded(bytes, &cuts, &limits, asked), unfolded, "cut at {cuts:?}, unfolded");
+        }
+        // What is understood without it means the same with it.
+        if told != unfolded {
+            assert!(
+                limits.tolerant && matches!(told.last(), Some(Entry::Failed(_))),
+                "{told:?} {unfolded:?}"
+            );
+            let common = told.len() - 1;
+            assert_eq!(told[..common], unfolded[..common]);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What a client understands of responses, good and bad.
 
-use crate::checks::{self, Entry, tell_requests, tell_responses};
+use crate::checks::{self, Entry, tell_requests, tell_responses, tell_unfolded};
 use ringroad_wire::{
     Asked, Body, Limits, Method, Phase, Problem, ResponseEvent, ResponseHead, Responses, Scratch, Status,
     Version,
@@ -145,7 +145,7 @@ fn bad_responses_are_refused_with_502() {
         (b"HTTP/1.1 2000 OK\r\n\r\n", P::StatusLine),
         (b"HTTP/1.1 099 OK\r\n\r\n", P::StatusLine),
         (b"HTTP/2.0 200 OK\r\n\r\n", P::StatusLine),
-        (b"HTTP/1.2 200 OK\r\n\r\n", P::StatusLine),
+        (b"HTTP/0.9 200 OK\r\n\r\n", P::StatusLine),
         (b"ICY 200 OK\r\n\r\n", P::StatusLine),
         (b"<html>", P::StatusLine),
         (b"\r\nHTTP/1.1 200 OK\r\n\r\n", P::StatusLine),
@@ -342,4 +342,130 @@ fn a_client_takes_many_interim_responses_and_long_extensions_and_trailers() {
     assert_eq!(problem(&with(255, 2_000, 60), GET), None);
     assert_eq!(problem(&with(256, 1, 1), GET), Some(Problem::TooManyInterim));
     assert_eq!(problem(&with(1, 1, 66), GET), Some(Problem::TrailersTooLong));
+}
+
+/// RFC 9112 §5.2: a client replaces what folds a line by spaces, before it reads the line.
+#[test]
+fn a_folded_line_of_an_answer_reads_as_with_spaces() {
+    let pieces = [
+        "X",
+        ": a",
+        " ",
+        "\t",
+        "b, c",
+        "\r\n ",
+        "\r\n\t",
+        "\n ",
+        "\r\n  \r\n ",
+        "\r\nYY: 2",
+        "\r\nLink: <a>",
+    ];
+    let spaced = |folded: &str| folded.replace("\r\n ", "   ").replace("\r\n\t", "  \t").replace("\n ", "  ");
+    let mut state = 1_u64;
+    let mut random = |below: usize| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) as usize % below
+    };
+    let (mut whole, mut failed) = (0, 0);
+    for _ in 0..4000 {
+        let mut lines = "X: a".to_owned();
+        for _ in 0..random(12) {
+            lines.push_str(pieces[random(pieces.len())]);
+        }
+        let text = |lines: &str| {
+            let interim = "HTTP/1.1 103 Early Hints\r\nLink: <b>\r\n\r\n";
+            format!("{interim}HTTP/1.1 200 OK\r\n{lines}\r\nContent-Length: 2\r\n\r\nhi").into_bytes()
+        };
+        let (folded, plain) = (text(&lines), text(&spaced(&lines)));
+        for limits in [Limits::client(), Limits { tolerant: true, body_bytes: 99, ..checks::tight() }] {
+            let expected = tell_responses(&plain, &[], &limits, GET);
+            let is_whole = matches!(expected.last(), Some(Entry::InputEnded(false)));
+            *(if is_whole { &mut whole } else { &mut failed }) += 1;
+            let every: Vec<usize> = (0..folded.len()).collect();
+            for cuts in [vec![], every, vec![random(folded.len())], vec![random(folded.len())]] {
+                let got = tell_unfolded(&folded, &cuts, &limits, GET);
+                match (got.last(), expected.last()) {
+                    // Which limit is met first may differ.
+                    (Some(Entry::Failed(_)), Some(Entry::Failed(_))) => {}
+                    _ => assert_eq!(got, expected, "cut at {cuts:?} of {}", folded.escape_ascii()),
+                }
+            }
+        }
+        if folded != plain {
+            let request = [b"GET / HTTP/1.1\r\nHost: a\r\n", lines.as_bytes(), b"\r\n\r\n"].concat();
+            let told = tell_requests(&request, &[], &Limits::client());
+            assert!(matches!(told.last(), Some(Entry::Failed(_))), "{}: {told:?}", request.escape_ascii());
+            let strict = Limits { tolerant: false, ..Limits::client() };
+            let told = tell_unfolded(&folded, &[], &strict, GET);
+            assert!(matches!(told.last(), Some(Entry::Failed(_))), "{}: {told:?}", folded.escape_ascii());
+        }
+    }
+    assert!(whole > 1000 && failed > 100, "{whole} {failed}");
+}
+
+#[test]
+fn a_line_that_frames_an_answer_or_follows_its_status_is_not_unfolded() {
+    for bad in [
+        &b"HTTP/1.1 200 OK\r\n X: y\r\n\r\n"[..],
+        b"HTTP/1.1 200\r\n OK\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n \r\nX: y\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nX: y\r\nContent-Length: 2\r\n \r\n\r\nhi",
+        b"HTTP/1.1 200 OK\r\nContent-Length:\r\n 2\r\n\r\nhi",
+        b"HTTP/1.1 200 OK\r\ncontent-length : 2\r\n\t\r\n\r\nhi",
+        b"HTTP/1.1 200 OK\r\nX: y\r\n z\r\nContent-Length: 2\r\n 3\r\n\r\nhi",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n \r\n\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTRANSFER-ENCODING:\r\n chunked\r\n\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nX\r\n : y\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nX: y\r z\r\n\r\n",
+        // Trailers are not unfolded.
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX: y\r\n z\r\n\r\n",
+    ] {
+        let told = tell_unfolded(bad, &[], &Limits::client(), GET);
+        assert!(matches!(told.last(), Some(Entry::Failed(_))), "{}: {told:?}", bad.escape_ascii());
+        for first in 0..=bad.len() {
+            let cut = tell_unfolded(bad, &[first], &Limits::client(), GET);
+            assert_eq!(cut, told, "cut at {first} of {}", bad.escape_ascii());
+        }
+    }
+    // What folds nothing stays an error that stays.
+    let (mut scratch, mut responses) = (Scratch::new(Limits::client()), Responses::new());
+    responses.begin(GET).unwrap();
+    assert!(!responses.unfold(&mut b"HTTP/1.1 200 OK\r\nX: y\r\n z\r\n\r\n".to_vec(), 0));
+    let mut bytes = b"HTTP/1.1 200 OK\r\n X: y\r\n\r\n".to_vec();
+    let error = responses.next(&mut scratch, &bytes, &mut 0).map(|_| ()).unwrap_err();
+    assert_eq!((error.problem(), responses.phase()), (Problem::LeadingSpace, Phase::Failed));
+    assert!(!responses.unfold(&mut bytes, 0) && !responses.unfold(&mut bytes, 0));
+    assert_eq!(responses.next(&mut scratch, &bytes, &mut 0).map(|_| ()).unwrap_err(), error);
+}
+
+/// RFC 9110 §2.5: a recipient reads a higher minor version as the highest that it knows.
+#[test]
+fn a_higher_minor_version_is_read_as_http_1_1() {
+    for minor in '0'..='9' {
+        let answer =
+            |minor: char| format!("HTTP/1.{minor} 200 OK\r\nContent-Length: 2\r\n\r\nhi").into_bytes();
+        let request = |minor: char| format!("GET / HTTP/1.{minor}\r\nHost: a\r\n\r\n").into_bytes();
+        let same = if minor == '0' { '0' } else { '1' };
+        assert_eq!(tell(&answer(minor), GET), tell(&answer(same), GET));
+        for cut in 0..request(minor).len() {
+            let told = tell_requests(&request(minor), &[cut], &Limits::default());
+            assert_eq!(told, tell_requests(&request(same), &[], &Limits::default()), "1.{minor}");
+        }
+    }
+    for version in ["HTTP/2.0", "HTTP/0.9", "HTTP/3.1"] {
+        let request = format!("GET / {version}\r\nHost: a\r\n\r\n");
+        match tell_requests(request.as_bytes(), &[], &Limits::default()).last() {
+            Some(Entry::Failed(error)) => assert_eq!(error.status().code(), 505, "{version}"),
+            told => panic!("{version}: {told:?}"),
+        }
+        let answer = format!("{version} 200 OK\r\n\r\n");
+        assert_eq!(problem(answer.as_bytes(), GET), Some(Problem::StatusLine), "{version}");
+    }
+    for version in ["HTTP/1.10", "HTTP/1.", "HTTP/1.x", "HTTP/01.1"] {
+        let request = format!("GET / {version}\r\nHost: a\r\n\r\n");
+        let told = tell_requests(request.as_bytes(), &[], &Limits::default());
+        assert!(matches!(told.last(), Some(Entry::Failed(_))), "{version}: {told:?}");
+        let answer = format!("{version} 200 OK\r\n\r\n");
+        assert_eq!(problem(answer.as_bytes(), GET), Some(Problem::StatusLine), "{version}");
+    }
 }
