@@ -16,9 +16,11 @@ use ringroad_engine::time::timeout;
 use ringroad_http::ws::{CloseCode, Frame, Options, Sender, WebSocket};
 use ringroad_http::{Request, Response, Status};
 use serde::{Deserialize, Serialize};
+use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
 /// A slow member is closed with this: it comes back with the last message that it has.
@@ -143,6 +145,25 @@ pub(crate) fn options(hub: &Hub) -> Options {
         .ping(Some((settings.heartbeat, Duration::from_secs(10))))
 }
 
+/// The next message of a client; `None` once the session ends. That is known when the client has closed or
+/// broken the protocol, and its connection may stay for seconds: what the client holds is let go before, and
+/// then the session is heard out ([`heard_out`]).
+pub(crate) fn poll_said(
+    socket: &mut WebSocket,
+    context: &mut Context<'_>,
+) -> Poll<Option<ringroad_http::ws::Message>> {
+    match socket.poll_recv(context) {
+        Poll::Ready(received) => Poll::Ready(received.ok().flatten()),
+        Poll::Pending if socket.ending().is_some() => Poll::Ready(None),
+        Poll::Pending => Poll::Pending,
+    }
+}
+
+/// Waits until a session that has ended is over: without that its client might not get the close frame.
+pub(crate) async fn heard_out(mut socket: WebSocket) {
+    while let Ok(Some(_)) = socket.recv().await {}
+}
+
 struct Subscribes {
     wanted: Wanted,
     matchers: Vec<Matcher>,
@@ -153,14 +174,20 @@ struct Subscribes {
 /// A session waits for messages most of its life, and the future is small for that: all else is in a box
 /// for as long as it takes.
 async fn serve(hub: Hub, subscribes: Subscribes, mut socket: WebSocket) {
-    let Some((member, _membership)) = Box::pin(begin(&hub, subscribes, &mut socket)).await else { return };
+    let Some((member, membership)) = Box::pin(begin(&hub, subscribes, &mut socket)).await else { return };
     let rights = &member.rights;
-    let Some(until) = rights.until else { return talk(&hub, rights, &mut socket).await };
+    let Some(until) = rights.until else {
+        talk(&hub, rights, &mut socket).await;
+        drop(membership);
+        return Box::pin(heard_out(socket)).await;
+    };
     let left = until.duration_since(SystemTime::now()).unwrap_or_default();
     if Box::pin(timeout(left, talk(&hub, rights, &mut socket))).await.is_err() {
         let why = "the token has expired: connect again with another";
         let _ = Box::pin(socket.close(EXPIRED, why)).await;
     }
+    drop(membership);
+    Box::pin(heard_out(socket)).await;
 }
 
 /// Makes the session a member once it has got what it missed. `None`: it is over.
@@ -215,7 +242,7 @@ async fn begin(
 
 /// Takes what the client publishes, until the session ends.
 async fn talk(hub: &Hub, rights: &Rights, socket: &mut WebSocket) {
-    while let Ok(Some(message)) = socket.recv().await {
+    while let Some(message) = poll_fn(|context| poll_said(socket, context)).await {
         if !Box::pin(take(hub, rights, socket, message)).await {
             return;
         }

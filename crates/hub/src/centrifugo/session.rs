@@ -241,8 +241,8 @@ impl Session {
                 if !actions.is_empty() {
                     return Poll::Ready(Next::Actions(actions));
                 }
-                match socket.poll_recv(context) {
-                    Poll::Ready(received) => Poll::Ready(Next::Text(received.ok().flatten())),
+                match plain::poll_said(&mut socket, context) {
+                    Poll::Ready(said) => Poll::Ready(Next::Text(said)),
                     Poll::Pending => {
                         *client.waker.borrow_mut() = Some(context.waker().clone());
                         Poll::Pending
@@ -251,7 +251,11 @@ impl Session {
             })
             .await;
             let ends = match next {
-                Next::Text(None) => return,
+                Next::Text(None) => {
+                    // With its channels the others are told that it has left.
+                    drop((self, client));
+                    return plain::heard_out(socket).await;
+                }
                 Next::Text(Some(message)) => {
                     self.client.is_heard.set(true);
                     match message.as_text() {

@@ -4,6 +4,7 @@ use super::sign::is_authorized;
 use super::{App, CLIENT, INTERNAL, Kind, is_channel, keeps_last, kind};
 use crate::endpoint::upgrade_required;
 use crate::local::{Member, Membership, join};
+use crate::plain::{heard_out, poll_said};
 use crate::presence;
 use crate::topics::{Hub, Message, Publication, PublishError, Wanted};
 use ringroad_http::ws::{CloseCode, Frame, Origins, SendError, Sender, WebSocket};
@@ -11,6 +12,7 @@ use ringroad_http::{Request, Response};
 use serde_json::{Map, Value, json};
 use std::cell::Cell;
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -158,7 +160,7 @@ impl Session {
         if socket.send(first.to_string()).await.is_err() {
             return;
         }
-        while let Ok(Some(message)) = socket.recv().await {
+        while let Some(message) = poll_fn(|context| poll_said(&mut socket, context)).await {
             let event = message.as_text().and_then(|text| serde_json::from_str::<Value>(text).ok());
             let Some(Value::Object(event)) = event else {
                 self.say(error(None, "Invalid message: expected an event in JSON"));
@@ -166,6 +168,9 @@ impl Session {
             };
             self.take(event).await;
         }
+        // With its channels the others are told that it has left.
+        drop(self);
+        heard_out(socket).await;
     }
 
     /// Queues a text; a client that does not take it is closed as a slow one.

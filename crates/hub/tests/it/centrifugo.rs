@@ -2,7 +2,7 @@
 //! is installed.
 
 use crate::npm::{npm, run};
-use crate::support::{Member, Socket, events, place, settings, start_at};
+use crate::support::{Member, Socket, comes_first, events, place, settings, start_at};
 use ringroad_engine::choose::Wish;
 use ringroad_http::Handle;
 use ringroad_hub::{Channels, Hub, Message, Place, Settings, Speak};
@@ -226,6 +226,23 @@ drivers!(presence_lists_clients_and_others_hear_that_they_come_and_go, |driver| 
     let mut client = Client::connected(&handle, None);
     client.ask("subscribe", json!({"channel": "a", "join_leave": true}));
     assert_eq!(client.code("presence", json!({"channel": "a"})), 108);
+});
+
+drivers!(a_client_that_closes_or_breaks_the_protocol_has_left_before_the_connection_ends, |driver| {
+    let handle = start_at(driver, &Hub::new(settings()), here());
+    let mut one = Client::connected(&handle, Some(json!({"sub": "u", "exp": soon()})));
+    one.ask("subscribe", json!({"channel": "a", "join_leave": true}));
+    one.next();
+    let one = std::cell::RefCell::new(one);
+    comes_first(|opcode, payload| {
+        let mut one = one.borrow_mut();
+        let mut other = Client::connected(&handle, Some(json!({"sub": "v", "exp": soon()})));
+        other.ask("subscribe", json!({"channel": "a"}));
+        assert_eq!(one.next()["push"]["join"]["info"]["user"], "v");
+        other.0.put(opcode, payload);
+        assert_eq!(one.next()["push"]["leave"]["info"]["user"], "v");
+        other.0.is_heard()
+    });
 });
 
 drivers!(what_is_wrong_gets_the_protocol_s_codes, |driver| {

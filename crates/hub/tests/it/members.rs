@@ -1,6 +1,6 @@
 //! Members of topics: what each gets, what it gets when it comes back, and what becomes of a slow one.
 
-use crate::support::{HANG, Member, PUBLISH, event, events, post, settings, start};
+use crate::support::{HANG, Member, PUBLISH, comes_first, event, events, post, settings, start};
 use ringroad_hub::{Hub, Message, Settings};
 use std::time::Duration;
 
@@ -46,6 +46,23 @@ drivers!(a_message_reaches_all_members_of_its_topic_by_both_protocols, |driver| 
         assert!(begun.elapsed() < HANG, "members that have gone are forgotten");
         std::thread::sleep(Duration::from_millis(1));
     }
+});
+
+drivers!(a_member_that_closes_or_breaks_the_protocol_is_none_before_the_connection_ends, |driver| {
+    let hub = Hub::new(settings());
+    let handle = start(driver, &hub);
+    comes_first(|opcode, payload| {
+        let mut member = Member::open(&handle, "topic=a", "");
+        member.next();
+        assert_eq!(hub.members_of("a"), 1);
+        member.put(opcode, payload);
+        let begun = std::time::Instant::now();
+        while hub.members_of("a") > 0 {
+            assert!(begun.elapsed() < HANG, "a member that has ended is forgotten");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        member.is_heard()
+    });
 });
 
 drivers!(a_member_that_comes_back_gets_all_or_learns_that_some_is_gone, |driver| {

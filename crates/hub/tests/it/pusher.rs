@@ -2,7 +2,7 @@
 //! Laravel Echo do where Node is installed.
 
 use crate::npm::{is_there, npm, pypi, run};
-use crate::support::{HANG, Member, Socket, events, place, settings, start_at};
+use crate::support::{HANG, Member, Socket, comes_first, events, place, settings, start_at};
 use hmac::{Hmac, KeyInit, Mac};
 use md5::{Digest, Md5};
 use ringroad_engine::DriverName;
@@ -242,6 +242,22 @@ drivers!(a_presence_channel_tells_who_comes_and_goes_and_lists_them, |driver| {
     assert_eq!(removed["data"], "{\"user_id\":\"v\"}");
     one.ask("presence-b", None);
     assert_eq!(one.next()["data"]["status"], 400);
+});
+
+drivers!(a_user_that_closes_or_breaks_the_protocol_has_left_before_the_connection_ends, |driver| {
+    let handle = begin(driver, &Hub::new(settings()));
+    let user = |id: &str| json!({"user_id": id, "user_info": null});
+    let mut one = Client::open(&handle);
+    one.subscribe("presence-a", Some(&user("u")));
+    let one = std::cell::RefCell::new(one);
+    comes_first(|opcode, payload| {
+        let (mut one, mut other) = (one.borrow_mut(), Client::open(&handle));
+        other.subscribe("presence-a", Some(&user("v")));
+        assert_eq!(one.next()["event"], "pusher_internal:member_added");
+        other.0.put(opcode, payload);
+        assert_eq!(one.next()["event"], "pusher_internal:member_removed");
+        other.0.is_heard()
+    });
 });
 
 drivers!(a_cache_channel_gives_its_last_event_to_those_that_come, |driver| {

@@ -191,9 +191,30 @@ impl Member {
     }
 
     pub(crate) fn say(&mut self, text: &str) {
+        self.put(Opcode::Text, text.as_bytes());
+    }
+
+    pub(crate) fn put(&mut self, opcode: Opcode, payload: &[u8]) {
         let mut out = Vec::new();
-        put_frame(&mut out, Opcode::Text, text.as_bytes(), Some([9, 8, 7, 6]));
+        put_frame(&mut out, opcode, payload, Some([9, 8, 7, 6]));
         self.socket.stream.write_all(&out).unwrap();
+    }
+
+    /// Whether the server still receives. Where it does not, a reset answers the first of these.
+    pub(crate) fn is_heard(&mut self) -> bool {
+        (0..2).all(|_| self.socket.stream.write_all(b"x").is_ok())
+    }
+}
+
+/// How a client ends its session and leaves the connection open: it closes, or breaks the protocol.
+pub(crate) const ENDS: [(Opcode, &[u8]); 2] = [(Opcode::Close, b"\x03\xe8"), (Opcode::Text, b"\xff")];
+
+/// Runs a test that returns whether something came before the server has ended the connection of a client,
+/// which it does after some seconds. On a machine that stands still for so long that may come first: then
+/// once more.
+pub(crate) fn comes_first(test: impl Fn(Opcode, &[u8]) -> bool) {
+    for (opcode, payload) in ENDS {
+        assert!((0..10).any(|_| test(opcode, payload)), "{opcode:?}");
     }
 }
 
