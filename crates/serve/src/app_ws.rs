@@ -173,25 +173,37 @@ impl Session {
     async fn run(mut self) {
         let sender = self.client.sender();
         let mut room: Option<Room> = None;
+        // They take turns in being polled first: a side that always has messages uses the whole budget of the
+        // task, and would leave none for the other.
+        let mut worker_begins = false;
         loop {
             let Session { client, socket, .. } = &mut self;
             let next = poll_fn(|context| {
-                match &mut room {
-                    Some(waiting) => {
-                        if waiting.as_mut().poll(context).is_ready() {
-                            return Poll::Ready(Next::Room);
+                worker_begins = !worker_begins;
+                for polls_worker in [worker_begins, !worker_begins] {
+                    match &mut room {
+                        _ if !polls_worker => {
+                            if socket.poll_credit(context).is_pending() {
+                                continue;
+                            }
+                            if let Poll::Ready(received) = client.poll_recv(context) {
+                                return Poll::Ready(Next::FromClient(received));
+                            }
+                            if let Some(code) = client.ending() {
+                                return Poll::Ready(Next::Ending(code));
+                            }
+                        }
+                        Some(waiting) => {
+                            if waiting.as_mut().poll(context).is_ready() {
+                                return Poll::Ready(Next::Room);
+                            }
+                        }
+                        None => {
+                            if let Poll::Ready(said) = socket.poll_said(context) {
+                                return Poll::Ready(Next::FromWorker(said));
+                            }
                         }
                     }
-                    None => {
-                        if let Poll::Ready(said) = socket.poll_said(context) {
-                            return Poll::Ready(Next::FromWorker(said));
-                        }
-                    }
-                }
-                if socket.poll_credit(context).is_ready() {
-                    let received = client.poll_recv(context).map(Next::FromClient);
-                    let ending = client.ending().filter(|_| received.is_pending());
-                    return ending.map_or(received, |code| Poll::Ready(Next::Ending(code)));
                 }
                 Poll::Pending
             })

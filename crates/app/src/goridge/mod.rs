@@ -388,15 +388,26 @@ async fn next_bytes(
     patience: Duration,
 ) -> Result<Option<Lease>, TooLate> {
     let began = Instant::now();
+    // They take turns in being polled first: a side that always has bytes uses the whole budget of the task,
+    // and would leave none for the other.
+    let mut sending_begins = false;
     loop {
         let last = sending.progress.get().max(began);
         let received = poll_fn(|context| {
-            sending.poll(context);
-            if let Some(why) = sending.failed.take_if(|why| !matches!(why, Failed::Died { .. })) {
-                return Poll::Ready(Err(why));
+            sending_begins = !sending_begins;
+            let mut received = Poll::Pending;
+            for polls_sending in [sending_begins, !sending_begins] {
+                if !polls_sending {
+                    // A worker that is gone may have answered before.
+                    received = read.poll_recv(context);
+                    continue;
+                }
+                sending.poll(context);
+                if let Some(why) = sending.failed.take_if(|why| !matches!(why, Failed::Died { .. })) {
+                    return Poll::Ready(Err(why));
+                }
             }
-            // A worker that is gone may have answered before.
-            read.poll_recv(context).map(Ok)
+            received.map(Ok)
         });
         match time::timeout(patience.saturating_sub(last.elapsed()), received).await {
             Ok(Ok(received)) => return Ok(received.ok().filter(|lease| !lease.is_empty())),

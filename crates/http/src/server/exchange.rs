@@ -347,14 +347,24 @@ impl Connection {
         let worker = Rc::clone(&self.guard.worker);
         let seat = self.guard.seat;
         let informs = || informs && worker.interims.wait(seat);
+        // The work and the connection take turns in being polled first: work that always has something to do
+        // uses the whole budget of the task, and would leave none for its own body and the client's end.
+        let mut work_begins = false;
         loop {
             self.wait_for(Waits::Handler);
             let first = if watches && incoming.is_none_or(|incoming| incoming.is_complete()) {
                 let mut hangup = pin!(self.stream.hangup());
-                poll_fn(|context| match work(context) {
-                    Poll::Ready(done) => Poll::Ready(First::Done(done)),
-                    Poll::Pending if informs() => Poll::Ready(First::Informs),
-                    Poll::Pending => hangup.as_mut().poll(context).map(First::Gone),
+                poll_fn(|context| {
+                    work_begins = !work_begins;
+                    if !work_begins && let Poll::Ready(gone) = hangup.as_mut().poll(context) {
+                        return Poll::Ready(First::Gone(gone));
+                    }
+                    match work(context) {
+                        Poll::Ready(done) => Poll::Ready(First::Done(done)),
+                        Poll::Pending if informs() => Poll::Ready(First::Informs),
+                        Poll::Pending if work_begins => hangup.as_mut().poll(context).map(First::Gone),
+                        Poll::Pending => Poll::Pending,
+                    }
                 })
                 .await
             } else {
@@ -414,10 +424,17 @@ impl Connection {
                 First::Received(behind)
             } else {
                 let mut receive = pin!(self.stream.recv());
-                poll_fn(|context| match work(context) {
-                    Poll::Ready(done) => Poll::Ready(First::Done(done)),
-                    Poll::Pending if informs() => Poll::Ready(First::Informs),
-                    Poll::Pending => receive.as_mut().poll(context).map(First::Received),
+                poll_fn(|context| {
+                    work_begins = !work_begins;
+                    if !work_begins && let Poll::Ready(received) = receive.as_mut().poll(context) {
+                        return Poll::Ready(First::Received(received));
+                    }
+                    match work(context) {
+                        Poll::Ready(done) => Poll::Ready(First::Done(done)),
+                        Poll::Pending if informs() => Poll::Ready(First::Informs),
+                        Poll::Pending if work_begins => receive.as_mut().poll(context).map(First::Received),
+                        Poll::Pending => Poll::Pending,
+                    }
                 })
                 .await
             };

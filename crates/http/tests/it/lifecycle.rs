@@ -4,10 +4,14 @@
 use crate::support::{Client, start, wait_until};
 use ringroad_engine::DriverName;
 use ringroad_engine::sync;
+use ringroad_engine::sync::budget::poll_counted;
 use ringroad_http::{Body, Deadlines, Limits, OnClientGone, Outcome, Request, Response, Server, get, post};
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::time::Duration;
 
 const REQUEST: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -101,6 +105,46 @@ drivers!(a_post_goes_on_without_its_client_and_is_told, |driver: DriverName| {
     client.reset();
     assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok("gone"));
 });
+
+/// Waits for `future` beside something that always has something to do.
+async fn beside_work<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    poll_fn(|context| {
+        let polled = future.as_mut().poll(context);
+        while polled.is_pending() && poll_counted(context, |_| Poll::Ready(())).is_ready() {}
+        polled
+    })
+    .await
+}
+
+drivers!(
+    a_handler_that_always_has_something_to_do_gets_its_body_and_learns_that_its_client_is_gone,
+    |driver: DriverName| {
+        let (tell, told) = channel();
+        let tell = Mutex::new(tell);
+        let handler = move |mut request: Request| {
+            let tell = tell.lock().unwrap().clone();
+            async move {
+                tell.send("begun").unwrap();
+                assert_eq!(beside_work(request.bytes(10)).await.unwrap(), b"12345");
+                tell.send("body").unwrap();
+                beside_work(request.client_gone()).await;
+                tell.send("gone").unwrap();
+            }
+        };
+        let handler = Arc::new(handler);
+        let server = Server::new().route("/", post(move |request: Request| handler(request)));
+        let server = start(driver, server);
+        let mut client = Client::new(server.address());
+        let next = || told.recv_timeout(Duration::from_secs(60));
+        client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n");
+        assert_eq!(next(), Ok("begun"));
+        client.send("12345");
+        assert_eq!(next(), Ok("body"));
+        client.reset();
+        assert_eq!(next(), Ok("gone"));
+    }
+);
 
 drivers!(a_server_that_is_told_to_finish_gives_no_request_up, |driver: DriverName| {
     let (server, inside) = endless();

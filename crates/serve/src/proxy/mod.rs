@@ -312,16 +312,23 @@ impl Proxies {
         let is_good = |answered: &Result<(Head, Pump), Failure>| {
             answered.as_ref().is_ok_and(|(head, _)| head.status().code() < 500)
         };
+        // In turns, as in `Pump::wait`.
+        let mut first_begins = false;
         poll_fn(|context| {
-            if one.is_none()
-                && let Poll::Ready(answered) = first.as_mut().poll(context)
-            {
-                one = Some(answered);
-            }
-            if two.is_none()
-                && let Poll::Ready(answered) = second.as_mut().poll(context)
-            {
-                two = Some(answered);
+            first_begins = !first_begins;
+            for polls_first in [first_begins, !first_begins] {
+                if polls_first
+                    && one.is_none()
+                    && let Poll::Ready(answered) = first.as_mut().poll(context)
+                {
+                    one = Some(answered);
+                }
+                if !polls_first
+                    && two.is_none()
+                    && let Poll::Ready(answered) = second.as_mut().poll(context)
+                {
+                    two = Some(answered);
+                }
             }
             let is_over = one.is_some() && two.is_some();
             let has_good = one.iter().chain(&two).any(is_good);
@@ -916,15 +923,27 @@ impl Pump {
         what: impl Future<Output = T>,
     ) -> Result<T, Why> {
         let mut what = pin!(what);
+        // They take turns in being polled first: a side that always has bytes uses the whole budget of the
+        // task, and would leave none for the other.
+        let mut sending_begins = false;
         loop {
             let left = span.saturating_sub(progress.get().elapsed());
             let step = poll_fn(|context| {
-                sending.poll(context);
-                // The client's body has failed: there is no client left to answer.
-                if let Some(failed) = sending.failed.take_if(|failed| matches!(failed.why, Why::Client(_))) {
-                    return Poll::Ready(Err(failed.why));
+                sending_begins = !sending_begins;
+                let mut done = Poll::Pending;
+                for polls_sending in [sending_begins, !sending_begins] {
+                    if !polls_sending {
+                        done = what.as_mut().poll(context);
+                        continue;
+                    }
+                    sending.poll(context);
+                    // The client's body has failed: there is no client left to answer.
+                    let failed = sending.failed.take_if(|failed| matches!(failed.why, Why::Client(_)));
+                    if let Some(failed) = failed {
+                        return Poll::Ready(Err(failed.why));
+                    }
                 }
-                what.as_mut().poll(context).map(Ok)
+                done.map(Ok)
             });
             // A result that is ready counts, even after the deadline.
             if let Ok(done) = time::timeout(left, step).await {
@@ -1064,5 +1083,62 @@ impl Stream for Nothing {
 
     fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Chunk>> {
         Poll::Ready(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use ringroad_engine::sync::budget::counted;
+    use ringroad_engine::{DriverName, Runtime, choose};
+    use std::future::{pending, ready};
+
+    pub(super) fn on_every_driver(body: impl AsyncFn()) {
+        for driver in DriverName::ALL.iter().copied().filter(|name| *name != DriverName::Sim) {
+            match choose::probe(driver) {
+                Ok(_) => Runtime::new(driver).unwrap().block_on(body()).unwrap(),
+                Err(refusal) => eprintln!("skipped: {refusal}"),
+            }
+        }
+    }
+
+    /// A future that always has something to do until `passed` is set, or until it has had far more than its
+    /// share, which panics; and one that sets it, when it gets a turn with some of the budget left.
+    pub(super) fn busy(passed: &Cell<bool>) -> (impl Future<Output = ()>, impl Future<Output = ()>) {
+        let busy = async {
+            let mut turns = 0;
+            while !passed.get() {
+                assert!(turns < 1_000_000, "the other one never had its turn");
+                counted(ready(())).await;
+                turns += 1;
+            }
+        };
+        let other = async {
+            counted(ready(())).await;
+            passed.set(true);
+        };
+        (busy, other)
+    }
+
+    #[test]
+    fn a_request_that_always_has_bytes_leaves_its_answer_a_turn() {
+        on_every_driver(async || {
+            let passed = Rc::new(Cell::new(false));
+            let (always, sees) = (Rc::clone(&passed), Cell::new(false));
+            let future: Later<(Sink, Result<(), Failure>)> = Box::pin(async move {
+                busy(&always).0.await;
+                pending().await
+            });
+            let mut sending = Sending { future: Some(future), sink: None, failed: None };
+            let progress = Cell::new(Instant::now());
+            let span = Duration::from_secs(1000);
+            let answer = async {
+                busy(&passed).1.await;
+                sees.set(true);
+            };
+            assert!(Pump::wait(&mut sending, &progress, span, answer).await.is_ok());
+            assert!(sees.get());
+        });
     }
 }

@@ -62,8 +62,21 @@ pub(super) async fn run(
         tally.add(bytes as u64);
         moved.set(Instant::now());
     });
+    both(inward, outward, timing, &moved).await
+}
+
+/// Waits until both directions have ended, or the first failure, while something moves. They take turns in
+/// being polled first: one that always has bytes uses the whole budget of the task, and would leave none for
+/// the other.
+async fn both(
+    inward: impl Future<Output = Result<(), Failed>>,
+    outward: impl Future<Output = Result<(), Failed>>,
+    timing: &Timing,
+    moved: &Cell<Instant>,
+) -> Result<(), Broken> {
     let (mut inward, mut outward) = (pin!(inward), pin!(outward));
     let (mut inward_over, mut outward_over) = (false, false);
+    let mut inward_begins = false;
     while !(inward_over && outward_over) {
         // Once one side has ended, the other has as long as an answer has.
         let span = if inward_over || outward_over { timing.answer } else { timing.tunnel };
@@ -72,13 +85,24 @@ pub(super) async fn run(
             return Err(Broken::Silent(span));
         }
         let one_ends = poll_fn(|context| {
-            if !inward_over && let Poll::Ready(ended) = inward.as_mut().poll(context) {
-                inward_over = true;
-                return Poll::Ready(ended.map_err(|failed| failed.of(|_| Broken::Client, Broken::Behind)));
-            }
-            if !outward_over && let Poll::Ready(ended) = outward.as_mut().poll(context) {
-                outward_over = true;
-                return Poll::Ready(ended.map_err(|failed| failed.of(Broken::Behind, |_| Broken::Client)));
+            inward_begins = !inward_begins;
+            for polls_inward in [inward_begins, !inward_begins] {
+                if polls_inward
+                    && !inward_over
+                    && let Poll::Ready(ended) = inward.as_mut().poll(context)
+                {
+                    inward_over = true;
+                    let broken = |failed: Failed| failed.of(|_| Broken::Client, Broken::Behind);
+                    return Poll::Ready(ended.map_err(broken));
+                }
+                if !polls_inward
+                    && !outward_over
+                    && let Poll::Ready(ended) = outward.as_mut().poll(context)
+                {
+                    outward_over = true;
+                    let broken = |failed: Failed| failed.of(Broken::Behind, |_| Broken::Client);
+                    return Poll::Ready(ended.map_err(broken));
+                }
             }
             Poll::Pending
         });
@@ -151,5 +175,45 @@ async fn hand_on(
         to.write_all(chunk.into_buf()).await.0.map_err(Failed::Sending)?;
         moved(bytes);
         received = behind;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::proxy::tests::{busy, on_every_driver};
+
+    /// In each direction in turn: the busy one ends when the other has passed something, or when it has had
+    /// far more than its share.
+    #[test]
+    fn a_direction_that_always_has_bytes_leaves_the_other_its_turn() {
+        let timing = Timing {
+            connect: Duration::from_secs(1),
+            answer: Duration::from_secs(1000),
+            tunnel: Duration::from_secs(1000),
+            keep: 0,
+            keep_for: Duration::ZERO,
+        };
+        on_every_driver(async || {
+            for inward_is_busy in [true, false] {
+                let (passed, moved) = (Cell::new(false), Cell::new(Instant::now()));
+                let (busy, other) = busy(&passed);
+                let busy = async {
+                    busy.await;
+                    Ok(())
+                };
+                let other = async {
+                    other.await;
+                    Ok(())
+                };
+                let ended = if inward_is_busy {
+                    both(busy, other, &timing, &moved).await
+                } else {
+                    both(other, busy, &timing, &moved).await
+                };
+                assert!(ended.is_ok(), "{ended:?}");
+            }
+        });
     }
 }
