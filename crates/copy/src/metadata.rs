@@ -171,6 +171,20 @@ fn group_of(list: &[u8]) -> u32 {
     rights(0x04).unwrap_or(0) & rights(0x10).unwrap_or(7)
 }
 
+/// A mode as an access list in the kernel's form: setting it sets the mode, and no list stays (acl(5)).
+fn mode_as_list(mode: u32) -> [u8; MODE_AS_LIST_BYTES] {
+    let mut list = [0; MODE_AS_LIST_BYTES];
+    // POSIX_ACL_XATTR_VERSION.
+    list[0] = 2;
+    // ACL_USER_OBJ, ACL_GROUP_OBJ, ACL_OTHER. They name no user or group, which is the largest number.
+    for (entry, (tag, shift)) in
+        list[LIST_HEAD_BYTES..].chunks_exact_mut(LIST_ENTRY_BYTES).zip([(0x01, 6), (0x04, 3), (0x20, 0)])
+    {
+        entry.copy_from_slice(&[tag, 0, (mode >> shift & 7) as u8, 0, 0xff, 0xff, 0xff, 0xff]);
+    }
+    list
+}
+
 /// Whether this is how a file system says that it has no access lists (GNU's `acl_errno_valid`).
 fn has_no_lists(why: Errno) -> bool {
     matches!(why, Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::BUSY)
@@ -294,8 +308,25 @@ impl Finish<'_> {
         }
     }
 
+    /// Sets the mode. Where chmod is refused (by a filter, a module or a server), the mode may be right
+    /// already, or can be said as a list of owner, group and others: GNU cp sets it so.
     fn chmod(&self, mode: u32) -> rustix::io::Result<()> {
-        let mode = Mode::from_raw_mode(mode);
+        self.change_mode(Mode::from_raw_mode(mode)).or_else(|why| {
+            let has = || self.target.facts().map(|facts| facts.mode & 0o7777);
+            if has() == Ok(mode) {
+                return Ok(());
+            }
+            let name = CString::new(ACL_ACCESS).map_err(|_| why)?;
+            // A list that is there says more than a mode. setuid and the like are in no list.
+            if mode & 0o7000 != 0 || self.target.get(&name).is_ok() {
+                return Err(why);
+            }
+            self.target.set(&name, &mode_as_list(mode)).map_err(|_| why)?;
+            if has() == Ok(mode) { Ok(()) } else { Err(why) }
+        })
+    }
+
+    fn change_mode(&self, mode: Mode) -> rustix::io::Result<()> {
         match self.target {
             Named::Open(fd) => sys::chmod(fd, mode),
             Named::Name(at, name) => {
@@ -475,6 +506,13 @@ impl Named<'_> {
             (_, None) => Ok(0),
         });
         match (self, listed) {
+    fn facts(&self) -> rustix::io::Result<Facts> {
+        match self {
+            Named::Open(fd) => rustix::fs::fstat(fd).map(Facts::from),
+            Named::Name(at, name) => crate::dir::lstat(*at, name),
+        }
+    }
+
             // Without /proc nothing can be asked about by name. It is no file or directory, which have nearly
             // all there are.
             (Named::Name(at, name), Err(Errno::NOENT)) if crate::dir::lstat(*at, name).is_ok() => {

@@ -8,7 +8,7 @@ use crate::support::{Told, archive, clean, engines, files, folders, run};
 use ringroad_copy::{Dereference, Engine, Options};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 /// As plain `cp -r`.
@@ -303,6 +303,50 @@ fn a_default_list_is_no_error_where_the_target_has_no_lists() {
         let told = Told::default();
         let report = run(&source, &fuse.mounted.join(format!("{}2", engine.name())), &archive(engine), &told);
         assert_eq!(report.totals.errors, 1, "{engine:?}: {:?}", told.errors.lock().unwrap());
+    }
+}
+
+/// A filter, a module or a server may refuse chmod. As GNU cp has it, a list says the same.
+#[test]
+fn where_chmod_is_refused_modes_are_kept_as_access_lists() {
+    const FCHMODAT2: i64 = 452;
+    const PERM: i32 = 1;
+    for (&engine, number) in engines().iter().flat_map(|engine| [(engine, PERM), (engine, 38), (engine, 95)])
+    {
+        let (place, source, target) = folders();
+        std::fs::create_dir_all(source.join("d")).unwrap();
+        let modes = [("f", 0o640), ("d/g", 0o604), ("d", 0o750), ("p", 0o622)];
+        for name in ["f", "d/g", "suid"] {
+            std::fs::write(source.join(name), "x").unwrap();
+        }
+        rustix::fs::mkfifoat(rustix::fs::CWD, source.join("p"), rustix::fs::Mode::empty()).unwrap();
+        for (name, mode) in modes.into_iter().chain([("suid", 0o4755)]) {
+            std::fs::set_permissions(source.join(name), std::fs::Permissions::from_mode(mode)).unwrap();
+        }
+        // Where there are no lists, there is no other way.
+        let probe = place.path().join("probe");
+        std::fs::write(&probe, "").unwrap();
+        if !list(&probe, "system.posix_acl_access", [6, 6, 0, 6, 0]) {
+            return;
+        }
+        let (from, to) = (source.clone(), target.clone());
+        let (report, errors) = std::thread::spawn(move || {
+            let calls = [libc::SYS_fchmod, libc::SYS_fchmodat, FCHMODAT2];
+            deny(seccompiler::SeccompAction::Errno(number as u32), &calls);
+            let told = Told::default();
+            (run(&from, &to, &archive(engine), &told), told.errors.into_inner().unwrap())
+        })
+        .join()
+        .unwrap();
+        for (name, mode) in modes {
+            let found = target.join(name).metadata().unwrap().mode() & 0o7777;
+            assert_eq!(found, mode, "{engine:?}, {number}: {name}, {errors:?}");
+            let mut room = [0; 64];
+            let list = rustix::fs::getxattr(target.join(name), "system.posix_acl_access", &mut room[..]);
+            assert!(list.is_err(), "{engine:?}: {name} has a list");
+        }
+        assert_eq!((report.totals.errors, report.totals.failed), (1, 1), "{engine:?}, {number}: {errors:?}");
+        assert!(errors[0].contains("suid"), "{errors:?}");
     }
 }
 
