@@ -110,13 +110,13 @@ impl Worker<'_, '_> {
             }
         }
         dir.close();
-        if errors.is_empty() {
+        if errors.iter().all(Error::is_warning) {
             self.tally.copied += 1;
             self.tally.directories += 1;
         } else {
             self.tally.failed += 1;
-            errors.into_iter().for_each(|error| self.tell(error));
         }
+        errors.into_iter().for_each(|error| self.tell(error));
     }
 
     /// Makes the copy of a directory that cannot be listed, with its attributes, as GNU cp does. The caller

@@ -534,7 +534,10 @@ impl Worker<'_, '_> {
     }
 
     /// Of several errors of one entry the first counts for the entry; the others are reported too.
+    /// Warnings are only reported.
     pub(crate) fn first_of(&mut self, errors: Vec<Error>) -> Result<(), Error> {
+        let (warnings, errors): (Vec<_>, Vec<_>) = errors.into_iter().partition(Error::is_warning);
+        warnings.into_iter().for_each(|warning| self.tell(warning));
         let mut errors = errors.into_iter();
         let Some(first) = errors.next() else { return Ok(()) };
         errors.for_each(|error| self.tell(error));

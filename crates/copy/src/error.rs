@@ -78,6 +78,9 @@ pub enum ErrorKind {
     PreserveTimes,
     /// `setting attributes for 'P': E` (P is the target)
     PreserveXattr,
+    /// A warning: the same, where attributes are copied as far as they go
+    /// ([`Demand::Warn`](crate::Demand::Warn)).
+    LeftXattr,
     /// A warning: the table of attributes that are not copied could not be used, so all were copied.
     AttributeRules,
     /// `setting permissions for 'P': E`: access control lists among them.
@@ -170,7 +173,7 @@ impl ErrorKind {
             PreserveOwnership => "set owner",
             PreserveMode | SetMode => "set mode",
             PreserveTimes => "set times",
-            PreserveXattr => "set extended attributes",
+            PreserveXattr | LeftXattr => "set extended attributes",
             AttributeRules => "read the rules for extended attributes (none is applied)",
             OmittedDirectory | SameFile | IntoItself | CyclicLink | DirectoryByOther | OtherByDirectory
             | JustCreated | ThroughJustCreated | SourceTwice | DirectoryTwice | NotReplacing
@@ -275,8 +278,8 @@ impl Error {
 
     /// Whether this is only a warning, which does not affect success.
     pub fn is_warning(&self) -> bool {
-        use ErrorKind::{AttributeRules, Changed, DirectoryTwice, SourceTwice};
-        matches!(self.kind, SourceTwice | DirectoryTwice | Changed | AttributeRules)
+        use ErrorKind::{AttributeRules, Changed, DirectoryTwice, LeftXattr, SourceTwice};
+        matches!(self.kind, SourceTwice | DirectoryTwice | Changed | AttributeRules | LeftXattr)
     }
 }
 

@@ -395,7 +395,7 @@ impl Worker<'_, '_> {
                 .map_err(|why| Broken::new(entry.target_error(ErrorKind::Sync, why)))?;
         }
         // With its source's time the next resume would skip it and not report the error again.
-        let lacks = filled.changed || !errors.is_empty();
+        let lacks = filled.changed || !errors.iter().all(Error::is_warning);
         let mut waits = None;
         if options.resume && !lacks && !self.is_synced(opened) && target.is_kept() {
             waits = rustix::io::fcntl_dupfd_cloexec(&target.fd, 0).ok();

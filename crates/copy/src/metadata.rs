@@ -369,8 +369,8 @@ impl Finish<'_> {
         let names = match listed {
             Ok(names) => names,
             Err(why) => {
-                if preserve.xattr == Demand::Must && !matches!(why, Errno::OPNOTSUPP | Errno::NOSYS) {
-                    fail(self.error(ErrorKind::PreserveXattr, why));
+                if !matches!(why, Errno::OPNOTSUPP | Errno::NOSYS) {
+                    self.left(why, fail);
                 }
                 Cow::Owned(if preserve.mode { self.lists_by_name(clock) } else { Vec::new() })
             }
@@ -417,13 +417,21 @@ impl Finish<'_> {
                         }
                     }
                 }
-                Err(why) if preserve.xattr == Demand::Must => {
-                    fail(self.error(ErrorKind::PreserveXattr, why));
-                }
-                Err(_) => {}
+                Err(why) => self.left(why, fail),
             }
         }
         lists
+    }
+
+    /// Reports an attribute that was not copied, as far as that is wanted.
+    fn left(&self, why: Errno, fail: &mut dyn FnMut(Error)) {
+        // That the target has no attributes is no news, unless there is nothing else to copy.
+        let no_news = matches!(why, Errno::OPNOTSUPP | Errno::NODATA) && !self.options.attributes_only;
+        match self.options.preserve.xattr {
+            Demand::Must => fail(self.error(ErrorKind::PreserveXattr, why)),
+            Demand::Warn if !no_news => fail(self.error(ErrorKind::LeftXattr, why)),
+            Demand::No | Demand::Try | Demand::Warn => {}
+        }
     }
 
     /// The names of the source's access lists where its attributes cannot be listed: they decide what the
@@ -498,6 +506,13 @@ impl Named<'_> {
         CString::new(path).ok()
     }
 
+    fn facts(&self) -> rustix::io::Result<Facts> {
+        match self {
+            Named::Open(fd) => rustix::fs::fstat(fd).map(Facts::from),
+            Named::Name(at, name) => crate::dir::lstat(*at, name),
+        }
+    }
+
     /// The attributes' names, each with its NUL.
     pub(crate) fn list(&self) -> rustix::io::Result<Vec<u8>> {
         let listed = grow(|buffer| match (self, self.path()) {
@@ -506,13 +521,6 @@ impl Named<'_> {
             (_, None) => Ok(0),
         });
         match (self, listed) {
-    fn facts(&self) -> rustix::io::Result<Facts> {
-        match self {
-            Named::Open(fd) => rustix::fs::fstat(fd).map(Facts::from),
-            Named::Name(at, name) => crate::dir::lstat(*at, name),
-        }
-    }
-
             // Without /proc nothing can be asked about by name. It is no file or directory, which have nearly
             // all there are.
             (Named::Name(at, name), Err(Errno::NOENT)) if crate::dir::lstat(*at, name).is_ok() => {

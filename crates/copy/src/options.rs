@@ -200,6 +200,8 @@ pub enum Demand {
     No,
     /// Where possible, without an error.
     Try,
+    /// Where possible; what fails is a warning, but not where the target has no such property.
+    Warn,
     /// A failure is an error.
     Must,
 }

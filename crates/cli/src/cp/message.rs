@@ -161,7 +161,7 @@ impl Voice {
             PreserveOwnership => format!("failed to preserve ownership for {path}"),
             PreserveMode => format!("preserving permissions for {path}"),
             PreserveTimes => format!("preserving times for {path}"),
-            PreserveXattr => format!("setting attributes for {path}"),
+            PreserveXattr | LeftXattr => format!("setting attributes for {path}"),
             SetMode => format!("setting permissions for {path}"),
             OmittedDirectory => format!("-r not specified; omitting directory {path}"),
             SameFile => format!("{path} and {other} are the same file"),

@@ -124,6 +124,10 @@ struct Line<'a> {
     options: Options,
     dereference: Option<Dereference>,
     copy_contents: bool,
+    /// `-a` was given: attributes that are not kept are not worth a word.
+    archive: bool,
+    /// `--preserve=xattr` was given: they are an error.
+    xattr_must: bool,
     /// `-b`, `--backup` or `-S` was given.
     backup: bool,
     control: Option<OsString>,
@@ -161,6 +165,8 @@ pub(super) fn parse(
         options: Options::default(),
         dereference: None,
         copy_contents: false,
+        archive: false,
+        xattr_must: false,
         backup: false,
         control: None,
         suffix: environment.suffix.clone(),
@@ -227,6 +233,7 @@ impl Line<'_> {
         let options = &mut self.options;
         match id {
             Id::Archive => {
+                self.archive = true;
                 self.dereference = Some(Dereference::Never);
                 options.preserve = Preserve::ALL;
                 options.recursive = true;
@@ -365,7 +372,10 @@ impl Line<'_> {
                 Property::Timestamps => preserve.timestamps = on,
                 Property::Ownership => preserve.ownership = on,
                 Property::Links => preserve.links = on,
-                Property::Xattr => preserve.xattr = if on { Demand::Must } else { Demand::No },
+                Property::Xattr => {
+                    preserve.xattr = if on { Demand::Must } else { Demand::No };
+                    self.xattr_must = on;
+                }
                 Property::All if on => *preserve = Preserve::ALL,
                 Property::All => *preserve = Preserve::default(),
                 Property::Context if on => {
@@ -471,6 +481,13 @@ impl Line<'_> {
             self.options.backup = self.backup()?;
         }
         let options = &mut self.options;
+        if options.preserve.xattr != Demand::No {
+            options.preserve.xattr = match (self.xattr_must, self.archive && !options.attributes_only) {
+                (true, _) => Demand::Must,
+                (false, true) => Demand::Try,
+                (false, false) => Demand::Warn,
+            };
+        }
         options.link = match (self.link_hard, self.link_symbolic) {
             (true, _) => Link::Hard,
             (_, true) => Link::Symbolic,

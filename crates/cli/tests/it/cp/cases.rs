@@ -495,6 +495,10 @@ pub(super) const CASES: &[(&str, &str)] = &[
         "few descriptors",
         "mkdir -p s/1/2/3/4/5/6/7 s/8/9; for i in $(seq 30); do echo $i >s/1/2/f$i; echo $i >s/1/2/3/4/5/f$i; echo $i >s/8/9/f$i; done; mkfifo s/p; ln s/8/9/f1 s/h; (ulimit -n 20; cp -a s d; code; cp -r s e; code); find d e | sort",
     ),
+    (
+        "attributes that cannot be given",
+        "test $(id -u) = 0 && test -x /usr/sbin/setcap && test -x /usr/sbin/capsh || exit 0; echo x >f; /usr/sbin/setcap cap_net_raw+ep f || exit 0; mkdir s; cp -a f s/g; for o in -a --preserve=all --preserve=xattr '-a --preserve=xattr' '--preserve=xattr -a' '-a --preserve=all' '--preserve=all --no-preserve=xattr' '-a --attributes-only' '--preserve=all --attributes-only' '-r --preserve=all'; do for i in f s; do echo $o $i; /usr/sbin/capsh --drop=cap_setfcap -- -c \"cp $o $i t 2>e\"; code; test -s e && echo told; rm -rf t; done; done; rm e",
+    ),
     ("an empty tree", "mkdir s; cp -r s d; code; cp -r s d; find . | sort"),
     (
         "a mixture of good and bad",
