@@ -25,8 +25,33 @@ const WORKERS: usize = 12;
 /// Descriptors that are not the workers': standard streams, signals, both sides of an operand's place.
 const OTHERS: usize = 8;
 
-/// Why there is no ring where libraries stand before libc.
-const INTERPOSED: &str = "LD_PRELOAD is set, and its libraries do not hear of what a ring does (--engine ring uses one all the same)";
+/// A list of libraries that stand before libc in every program (ld.so(8)).
+const PRELOADED: &str = "/etc/ld.so.preload";
+
+/// Programs and libraries that may change what system calls do, and what they do not notice.
+fn unheard(options: &Options) -> Option<&'static str> {
+    if options.interposed {
+        return Some("LD_PRELOAD is set, and its libraries do not hear of what a ring does");
+    }
+    if std::fs::read(PRELOADED).is_ok_and(|list| names_any(&list)) {
+        return Some("/etc/ld.so.preload names libraries, which do not hear of what a ring does");
+    }
+    // proot and fakeroot-ng answer for the kernel by ptrace(2).
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    is_traced(&status).then_some("another program traces this one, and does not see what a ring does")
+}
+
+/// Whether a list of ld.so has a name; `#` begins a comment.
+fn names_any(list: &[u8]) -> bool {
+    let names = list.split(|byte| *byte == b'\n').flat_map(|line| line.split(|byte| *byte == b'#').next());
+    names.flatten().any(|byte| !byte.is_ascii_whitespace() && *byte != b':')
+}
+
+/// Whether a process is traced, by its `status` in /proc.
+fn is_traced(status: &str) -> bool {
+    let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:"));
+    tracer.is_some_and(|tracer| tracer.trim() != "0")
+}
 
 /// The decision, and what may still change.
 #[derive(Debug)]
@@ -132,12 +157,15 @@ pub(crate) fn choose(options: &Options, sources: &[std::path::PathBuf]) -> Resul
             choice.engine = Engine::Threads;
             let file_system = sources.first().and_then(|path| file_system(path));
             // Rings are tried only when needed: most copies are small, or of cached files.
+            let mut cause = String::new();
             let refused = match &file_system {
                 Some((name, Reads::ByWorkers | Reads::Never)) => Some(format!(
                     "{name} answers a ring's opens and reads through kernel threads, at several times their cost"
                 )),
-                _ if options.interposed => Some(INTERPOSED.to_owned()),
-                _ => None,
+                _ => unheard(options).map(|why| {
+                    cause = format!(", because {}", why.split(", ").next().unwrap_or(why));
+                    format!("{why} (--engine ring uses one all the same)")
+                }),
             };
             match refused {
                 Some(why) => {
@@ -146,7 +174,6 @@ pub(crate) fn choose(options: &Options, sources: &[std::path::PathBuf]) -> Resul
                         choice.why = "plain calls: the files are in memory already".to_string();
                     } else {
                         chosen.threads_when_cold = more_threads.into();
-                        let cause = if options.interposed { ", because LD_PRELOAD is set" } else { "" };
                         choice.why =
                             format!("plain calls{cause}; more threads when files turn out not to be cached");
                     }
@@ -249,6 +276,25 @@ mod tests {
         chosen.cold.store(true, Ordering::Relaxed);
         assert!(!chosen.watches() && chosen.rings_now() && !chosen.threads_now());
         assert_eq!(chosen.conclusion().engine, Engine::Ring);
+    }
+
+    #[test]
+    fn a_tracer_and_a_list_of_preloaded_libraries_are_recognised() {
+        for (status, traced) in
+            [("Name:\tcp\nTracerPid:\t0\n", false), ("TracerPid:\t17\n", true), ("", false)]
+        {
+            assert_eq!(is_traced(status), traced, "{status:?}");
+        }
+        let lists: [(&[u8], bool); 5] = [
+            (b"", false),
+            (b" \n# a comment\n", false),
+            (b"/lib/a.so", true),
+            (b"#/lib/a.so\n /lib/b.so # c", true),
+            (b"\n:\t", false),
+        ];
+        for (list, any) in lists {
+            assert_eq!(names_any(list), any, "{list:?}");
+        }
     }
 
     #[test]
