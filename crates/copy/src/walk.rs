@@ -114,6 +114,8 @@ impl Worker<'_, '_> {
             run.queue.push(tasks);
         } else {
             run.queue.push(tasks);
+            // Descriptors are scarce where the directories above must be opened again to be finished.
+            drop(handles);
             self.release(dir);
         }
     }

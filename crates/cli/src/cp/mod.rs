@@ -22,6 +22,7 @@ use options::{Environment, Request, Wish};
 use resume::Standing;
 use ringroad_copy::listing::{NotMade, Sum};
 use ringroad_copy::{Control, Destination, Engine, Event, Missing, Observer, Report};
+use ringroad_host::process;
 use ringroad_measure::units::counted;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::ffi::{OsStr, OsString};
@@ -282,8 +283,13 @@ fn cancel_on_signals(
     voice: Voice,
 ) -> io::Result<Arc<AtomicI32>> {
     let number = Arc::new(AtomicI32::new(SIGINT));
+    let scarce = |limit| limit < WATCHED_FROM;
+    if process::nofile().is_some_and(scarce) && process::raise_nofile().map_or(true, scarce) {
+        // The watch takes two descriptors that the copy needs: a signal ends it at once, as GNU cp.
+        return Ok(number);
+    }
     let mut signals = vec![SIGINT, SIGTERM, SIGHUP];
-    signals.retain(|signal| !ringroad_host::process::ignores(*signal));
+    signals.retain(|signal| !process::ignores(*signal));
     let (control, asking, last) = (Arc::clone(control), Arc::clone(asking), Arc::clone(&number));
     let watch = Watch::begin(move |signal| {
         last.store(signal, Ordering::Relaxed);
@@ -304,6 +310,8 @@ fn cancel_on_signals(
 
 /// Time limit for a cancelled copy to finish its current piece on a slow disk, and to clean up.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Limit of descriptors from which on a copy is cancelled by signals.
+const WATCHED_FROM: u64 = 13;
 /// A copy without progress for this time counts as hung.
 const STANDSTILL: Duration = Duration::from_secs(2);
 /// Between two looks.

@@ -1,5 +1,6 @@
 //! A copy while it runs: what a terminal sees of it, and what a signal leaves behind.
 
+use super::compare::{ALL, differences};
 use super::engines;
 use super::tree::noise;
 use crate::cat::denied;
@@ -362,4 +363,37 @@ fn where_io_uring_is_denied_auto_copies_and_says_why_and_a_named_ring_is_refused
             assert!(!folder.path().join("b").exists(), "nothing was touched");
         }
     }
+}
+
+/// As GNU cp does with six. A process may inherit descriptors: those are closed.
+#[test]
+fn nine_descriptors_are_enough_for_a_tree_and_seven_for_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let tree = "mkdir -p s/1/2/3/4 s/5/6; for i in $(seq 30); do echo $i >s/f$i; echo $i >s/1/2/3/f$i; echo $i >s/5/6/f$i; done
+        ln -s f1 s/l; mkfifo s/5/p; touch -d @1000000000 s/1/2 s/5 s; mkdir d
+        cp -a s hard; ln hard/f1 hard/1/2/3/4/h";
+    let made = run(Command::new("sh").args(["-c", tree]).current_dir(folder.path()));
+    assert_eq!(made.code, Some(0), "{made:?}");
+    let copy = |limit: u32, words: &str| {
+        let script =
+            format!("exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; ulimit -n {limit}; exec \"$0\" cp {words}");
+        run(Command::new("sh").args(["-c", &script, BINARY]).current_dir(folder.path()))
+    };
+    for (limit, words) in [
+        (9, "-a s d/a"),
+        (10, "-a s d/b"),
+        (11, "-r s d/c"),
+        (11, "-a hard d/h"),
+        (13, "-a hard d/e"),
+        (7, "s/f1 s/f2 d"),
+    ] {
+        let outcome = copy(limit, words);
+        assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""), "{limit}: {words}");
+    }
+    for (source, name) in [("s", "a"), ("s", "b"), ("hard", "h"), ("hard", "e")] {
+        let found = differences(&folder.path().join(source), &folder.path().join("d").join(name), ALL);
+        assert_eq!(found, [""; 0], "{name}");
+    }
+    let few = copy(6, "s/f1 d/x");
+    assert!(few.code == Some(1) && few.stderr.contains("raise `ulimit -n`"), "{few:?}");
 }
