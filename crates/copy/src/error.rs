@@ -120,6 +120,9 @@ pub enum ErrorKind {
     Changed,
     /// The source changed while it was copied and compared, so the copy could not be verified. It was kept.
     Unverified,
+    /// What was written to a terminal, a pipe or another device that is no disk cannot be read back to be
+    /// verified.
+    NotReadBack,
     /// The target was kept as it is, and differs from its source. P is the target, O the source.
     KeptDiffers,
     /// The copy, read again, is not what its source is. P is the target, O the source.
@@ -179,7 +182,7 @@ impl ErrorKind {
             | JustCreated | ThroughJustCreated | SourceTwice | DirectoryTwice | NotReplacing
             | DanglingTarget | HardLinkToDirectory | RelativeSymlink | Replaced | Changed | OntoManifest
             | LeftByParts | UnknownType => "copy",
-            Mismatch | Unverified | KeptDiffers => "verify",
+            Mismatch | Unverified | NotReadBack | KeptDiffers => "verify",
             Manifest => "write manifest",
             List => "read list",
             Journal => "journal",
@@ -211,6 +214,9 @@ impl ErrorKind {
             Unverified => {
                 "it changed while it was copied, so the copy was kept but not verified (copy it again when no \
                  program writes to it)"
+            }
+            NotReadBack => {
+                "what was written to it cannot be read back, because it is no file or disk (leave --verify out)"
             }
             KeptDiffers => "it was kept as it is, and differs from its source",
             Mismatch => "the copy differs from its source",

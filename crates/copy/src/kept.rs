@@ -15,7 +15,7 @@ use crate::error::{Error, ErrorKind};
 use crate::file::Opened;
 use crate::plan;
 use crate::report::Skip;
-use crate::verify::Compared;
+use crate::verify::{Compared, Extent};
 use crate::worker::Worker;
 use rustix::fs::{FileType, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
@@ -80,7 +80,7 @@ impl Worker<'_, '_> {
             self.drop_cached(entry, there.as_fd(), there.as_fd())?;
         }
         let mut hasher = self.run.manifest.as_ref().map(|_| blake3::Hasher::new());
-        match self.compare(entry, opened.fd.as_fd(), there.as_fd(), hasher.as_mut())? {
+        match self.compare(entry, opened.fd.as_fd(), (there.as_fd(), Extent::Whole), hasher.as_mut())? {
             Compared::Cancelled => Ok(Outcome::Skipped(Skip::Stopped)),
             Compared::Equal => {
                 let hash = hasher.map(|hasher| hasher.finalize());

@@ -190,6 +190,11 @@ impl Voice {
             Replaced => format!("skipping file {path}, as it was replaced while being copied"),
             Changed => format!("{path} changed while being copied"),
             Unverified => format!("{path} changed while being copied, so its copy was not verified"),
+            NotReadBack => {
+                format!(
+                    "{path} was written and not verified, because it is no file or disk that can be read back"
+                )
+            }
             KeptDiffers => format!("{path} was kept, and differs from its source {other}"),
             Mismatch => format!("{path} differs from its source {other}"),
             Manifest => format!("error writing {path}"),

@@ -4,6 +4,7 @@ use crate::fuse::{Faults, Fuse, drop_cached, put};
 use crate::support::{Told, archive, clean, engines, files, folders, many, packed, run, unpacked};
 use crate::tree::noise;
 use ringroad_copy::{Durability, Engine, ErrorKind, Options, Reflink};
+use std::path::Path;
 
 #[test]
 fn the_file_system_for_faults_keeps_files_when_it_has_none() {
@@ -308,6 +309,37 @@ fn a_device_is_not_synced_and_that_is_no_error() {
         ] {
             clean(&source.join("f"), std::path::Path::new("/dev/null"), &options);
         }
+    }
+}
+
+#[test]
+fn a_disk_is_verified_as_far_as_it_was_written_and_other_devices_say_why_they_are_not() {
+    let (place, source, _) = folders();
+    std::fs::write(source.join("f"), noise(300_001, 7)).unwrap();
+    let image = place.path().join("image");
+    std::fs::File::create(&image).unwrap().set_len(1 << 20).unwrap();
+    let attached = std::process::Command::new("losetup").args(["--find", "--show"]).arg(&image).output();
+    let disk = attached.ok().filter(|attached| attached.status.success());
+    let disk = disk.map(|attached| String::from_utf8_lossy(&attached.stdout).trim().to_string());
+    for &engine in engines() {
+        let options = Options { engine, verify: true, ..Options::default() };
+        let told = Told::default();
+        let report = run(&source.join("f"), Path::new("/dev/null"), &options, &told);
+        let errors = told.errors.into_inner().unwrap();
+        assert_eq!(
+            (report.totals.verified, report.mismatches, errors.len()),
+            (0, 0, 1),
+            "{engine:?}: {errors:?}"
+        );
+        assert!(errors[0].contains("cannot be read back"), "{engine:?}: {errors:?}");
+        if let Some(disk) = &disk {
+            let report = clean(&source.join("f"), Path::new(disk), &options);
+            assert_eq!(report.totals.verified, 1, "{engine:?}");
+        }
+    }
+    match disk {
+        Some(disk) => drop(std::process::Command::new("losetup").args(["--detach", &disk]).status()),
+        None => eprintln!("skipped: a disk that is verified needs a loop device"),
     }
 }
 
