@@ -89,20 +89,23 @@ impl Watch {
     /// Has it wait for these signals.
     ///
     /// # Errors
-    /// They could not be registered.
+    /// They could not be registered: no descriptor is left, or a filter forbids pairs of sockets. Then they
+    /// do what they did before.
     pub(crate) fn over(self, signals: &[i32]) -> io::Result<()> {
+        let comes = SignalsInfo::new(signals)?;
         for signal in signals {
             signal_hook::flag::register_conditional_default(*signal, Arc::clone(&self.armed))?;
         }
         // Without the thread, which has just been started, this could not be sent.
-        let _ = self.give.send(SignalsInfo::new(signals)?);
+        let _ = self.give.send(comes);
         Ok(())
     }
 }
 
 /// Sets `stop` on the first of these signals, and calls `first`.
 ///
-/// Where the system has no thread left, every second signal ends the program, and `first` is not called.
+/// Where the system has no thread left, or no pair of sockets, every second signal ends the program, and
+/// `first` is not called.
 ///
 /// # Errors
 /// The signals could not be registered.
@@ -111,11 +114,10 @@ pub(crate) fn on_signals(
     stop: &Arc<AtomicBool>,
     first: impl FnOnce(i32) + Send + 'static,
 ) -> io::Result<()> {
-    match Watch::begin(first) {
-        Ok(watch) => watch.over(signals)?,
-        Err(_) => signals.iter().try_for_each(|signal| {
+    if Watch::begin(first).and_then(|watch| watch.over(signals)).is_err() {
+        signals.iter().try_for_each(|signal| {
             signal_hook::flag::register_conditional_default(*signal, Arc::clone(stop)).map(drop)
-        })?,
+        })?;
     }
     // In the handler, so that nothing has to be scheduled for it. After the default: the first must not end
     // the program by what it has just set.

@@ -300,18 +300,20 @@ fn cancel_on_signals(
         }
         end_by(signal, voice);
     });
-    let Ok(watch) = watch else { return Ok(number) };
-    watch.over(&signals)?;
+    if watch.and_then(|watch| watch.over(&signals)).is_err() {
+        // Without a thread or a pair of sockets a signal ends the copy at once.
+        return Ok(number);
+    }
     // The thread above was started before, so it takes them.
     let blocked: SigSet = signals.iter().filter_map(|signal| Signal::try_from(*signal).ok()).collect();
     blocked.thread_block()?;
     Ok(number)
 }
 
-/// Time limit for a cancelled copy to finish its current piece on a slow disk, and to clean up.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// Limit of descriptors from which on a copy is cancelled by signals.
 const WATCHED_FROM: u64 = 13;
+/// Time limit for a cancelled copy to finish its current piece on a slow disk, and to clean up.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// A copy without progress for this time counts as hung.
 const STANDSTILL: Duration = Duration::from_secs(2);
 /// Between two looks.

@@ -542,9 +542,14 @@ pub(crate) fn without_io_uring(errno: i32, command: &mut Command) -> Outcome {
 
 /// Runs a command under a filter that answers `io_uring_setup` so.
 pub(crate) fn denied(answer: seccompiler::SeccompAction, command: &mut Command) -> Outcome {
+    refused(libc::SYS_io_uring_setup, answer, command)
+}
+
+/// Runs a command under a filter that answers one call so.
+pub(crate) fn refused(call: i64, answer: seccompiler::SeccompAction, command: &mut Command) -> Outcome {
     use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
     let filter = SeccompFilter::new(
-        [(libc::SYS_io_uring_setup, Vec::new())].into(),
+        [(call, Vec::new())].into(),
         SeccompAction::Allow,
         answer,
         std::env::consts::ARCH.try_into().unwrap(),

@@ -3,7 +3,7 @@
 use super::compare::{ALL, differences};
 use super::engines;
 use super::tree::noise;
-use crate::cat::denied;
+use crate::cat::{denied, refused};
 use crate::support::{BINARY, Kill, Lines, is_root, own_copy, ringroad, run, skip, until};
 use rustix::process::Signal;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -396,4 +396,19 @@ fn nine_descriptors_are_enough_for_a_tree_and_seven_for_files() {
     }
     let few = copy(6, "s/f1 d/x");
     assert!(few.code == Some(1) && few.stderr.contains("raise `ulimit -n`"), "{few:?}");
+}
+
+/// Services that may use no sockets (`RestrictAddressFamilies=none` of systemd) get EAFNOSUPPORT, others
+/// EPERM.
+#[test]
+fn where_no_pair_of_sockets_may_be_made_a_copy_goes_on_without_a_watch_for_signals() {
+    for number in [1, 97] {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("a"), "alpha").unwrap();
+        let answer = seccompiler::SeccompAction::Errno(number);
+        let mut copy = ringroad(["cp", "a", "b"]);
+        let outcome = refused(libc::SYS_socketpair, answer, copy.current_dir(folder.path()));
+        assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""), "{number}");
+        assert_eq!(fs::read_to_string(folder.path().join("b")).unwrap(), "alpha");
+    }
 }
