@@ -119,24 +119,23 @@ impl Worker<'_, '_> {
         errors.into_iter().for_each(|error| self.tell(error));
     }
 
-    /// Makes the copy of a directory that cannot be listed, with its attributes, as GNU cp does. The caller
-    /// reports the contents as an error.
+    /// Makes or finds the copy of a directory that cannot be listed, and gives it its attributes, as GNU cp
+    /// does. The caller reports the contents as an error.
     fn unlisted(&mut self, entry: &Entry<'_>) -> Result<(), Error> {
         let options = self.run.options;
         let facts = entry.source_facts()?;
-        let (made, fresh, backup) = self.target_directory(entry, &facts)?;
-        if made.is_none() || !fresh {
+        let (made, fresh) = self.target_directory(entry, &facts)?;
+        if made.is_none() {
             return Ok(());
         }
-        if self.run.wants_entries {
+        if self.run.wants_entries && fresh {
             let (source, target) = (entry.source_path(), entry.target_path());
-            let backup = backup.as_deref();
             let kind = Kind::Directory;
             self.run.observer.event(Event::Copied {
                 kind,
                 source: &source,
                 target: &target,
-                backup,
+                backup: None,
                 bytes: 0,
                 method: None,
             });
@@ -150,12 +149,16 @@ impl Worker<'_, '_> {
             facts: &facts,
             owner: now.map(|now| (now.uid, now.gid)),
             mode: None,
-            plain_mode: self.run.me.of_directory(options, &facts).map(|mode| mode | inherited(now)).or_else(
-                || {
+            plain_mode: self
+                .run
+                .me
+                .of_directory(options, &facts)
+                .map(|mode| mode | inherited(now))
+                .or_else(|| {
                     // Without the mask: what it got, less what it got to be filled.
                     now.filter(|_| !options.default_modes).map(|now| now.mode & (!0o700 | facts.mode))
-                },
-            ),
+                })
+                .filter(|_| fresh),
             names: None,
         };
         let mut errors = Vec::new();
@@ -249,7 +252,7 @@ impl Worker<'_, '_> {
             return Err(Error::plain(ErrorKind::IntoItself, self.operand_source(dir, entry))
                 .with(self.operand_target(dir, entry)));
         }
-        let (made, fresh, backup) = self.target_directory(entry, &facts)?;
+        let (made, fresh) = self.target_directory(entry, &facts)?;
         let Some(made) = made else { return Ok(Entered::Not(Skip::Exists)) };
         let denied = |why| Error::system(ErrorKind::Access, entry.target_path(), why);
         let opened_target = open_to_fill(handles.target(), &*made, keep_link(options)).map_err(denied)?;
@@ -289,7 +292,7 @@ impl Worker<'_, '_> {
                 kind: Kind::Directory,
                 source: &source,
                 target: &target,
-                backup: backup.as_deref(),
+                backup: None,
                 bytes: 0,
                 method: None,
             });
@@ -318,51 +321,41 @@ impl Worker<'_, '_> {
         &mut self,
         entry: &Entry<'_>,
         facts: &Facts,
-    ) -> Result<(Option<CString>, bool, Option<PathBuf>), Error> {
+    ) -> Result<(Option<CString>, bool), Error> {
         let options = self.run.options;
         let Entry { handles, target, .. } = *entry;
         let mode = mode_to_fill(options, facts);
-        let mut backup = None;
-        for _ in 0..2 {
-            let made = self.clock.call(For::Create, || {
-                rustix::fs::mkdirat(handles.target(), target, Mode::from_raw_mode(mode))
-            });
-            match made {
-                Ok(()) => return Ok((Some(target.to_owned()), true, backup)),
-                Err(Errno::EXIST) => {}
-                // Where none may be made, one that is there can be filled all the same.
-                Err(_) if lstat(handles.target(), target).is_ok() => {}
-                Err(why) => return Err(entry.not_made(ErrorKind::CreateDirectory, why)),
-            }
-            let side = entry.target_side(plan::follows_target(options, FileType::Directory))?;
-            let question = Question {
-                source: Side { link: *facts, file: Some(*facts) },
-                target: side,
-                follow: entry.follow,
-                same_name: false,
-                operand: entry.operand,
-                just_created: false,
-                differs: false,
-            };
-            match plan::decide(options, &question) {
-                Action::Replace(How::Merge) => return Ok((Some(target.to_owned()), false, backup)),
-                Action::Replace(How::Backup) => backup = Some(self.back_up(entry)?),
-                Action::Replace(_) => {
-                    return Err(Error::plain(ErrorKind::OtherByDirectory, entry.target_path())
-                        .with(entry.source_path()));
-                }
-                Action::Skip(_) => return Ok((None, false, None)),
-                Action::Refuse(ErrorKind::SameFile) => {
-                    return Err(
-                        Error::plain(ErrorKind::SameFile, entry.source_path()).with(entry.target_path())
-                    );
-                }
-                Action::Refuse(kind) => {
-                    return Err(Error::plain(kind, entry.target_path()).with(entry.source_path()));
-                }
-            }
+        let made = self
+            .clock
+            .call(For::Create, || rustix::fs::mkdirat(handles.target(), target, Mode::from_raw_mode(mode)));
+        match made {
+            Ok(()) => return Ok((Some(target.to_owned()), true)),
+            Err(Errno::EXIST) => {}
+            // Where none may be made, one that is there can be filled all the same.
+            Err(_) if lstat(handles.target(), target).is_ok() => {}
+            Err(why) => return Err(entry.not_made(ErrorKind::CreateDirectory, why)),
         }
-        Err(Error::system(ErrorKind::CreateDirectory, entry.target_path(), Errno::EXIST))
+        let side = entry.target_side(plan::follows_target(options, FileType::Directory))?;
+        let question = Question {
+            source: Side { link: *facts, file: Some(*facts) },
+            target: side,
+            follow: entry.follow,
+            same_name: false,
+            operand: entry.operand,
+            just_created: false,
+            differs: false,
+        };
+        match plan::decide(options, &question) {
+            Action::Replace(How::Merge) => Ok((Some(target.to_owned()), false)),
+            Action::Replace(_) => {
+                Err(Error::plain(ErrorKind::OtherByDirectory, entry.target_path()).with(entry.source_path()))
+            }
+            Action::Skip(_) => Ok((None, false)),
+            Action::Refuse(ErrorKind::SameFile) => {
+                Err(Error::plain(ErrorKind::SameFile, entry.source_path()).with(entry.target_path()))
+            }
+            Action::Refuse(kind) => Err(Error::plain(kind, entry.target_path()).with(entry.source_path())),
+        }
     }
 
     /// The operand a source belongs to, for the sentence about copying into itself.

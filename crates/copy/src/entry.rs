@@ -353,7 +353,7 @@ impl Worker<'_, '_> {
         let text = entry.source_path();
         if !text.is_absolute() && !entry.dir.is_here(entry.handles) {
             // What stays as it is, or may not be replaced, is told as that.
-            if let Some((skip, _)) = self.skips(entry)? {
+            if let Some((skip, _)) = self.is_kept_out(entry)? {
                 return Ok(Outcome::Skipped(skip));
             }
             return Err(Error::plain(ErrorKind::RelativeSymlink, entry.target_path()));

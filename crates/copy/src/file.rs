@@ -140,12 +140,17 @@ impl Worker<'_, '_> {
     /// Whether the entry stays out because of a target that is there, found without opening anything; and the
     /// source's facts. An error where it may not be replaced.
     pub(crate) fn skips(&mut self, entry: &Entry<'_>) -> Result<Option<(Skip, Facts)>, Error> {
-        let options = self.run.options;
-        let Ok(link) = lstat(entry.handles.target(), entry.target) else { return Ok(None) };
-        if options.interactive {
+        if self.run.options.interactive {
             // The question is asked when the target is found, once.
             return Ok(None);
         }
+        self.is_kept_out(entry)
+    }
+
+    /// The same, where it has to be known now: what is asked is asked here.
+    pub(crate) fn is_kept_out(&mut self, entry: &Entry<'_>) -> Result<Option<(Skip, Facts)>, Error> {
+        let options = self.run.options;
+        let Ok(link) = lstat(entry.handles.target(), entry.target) else { return Ok(None) };
         let source = entry.source_side()?;
         let target = if link.kind == FileType::Symlink {
             entry.target_side(plan::follows_target(options, source.copied(entry.follow).kind))?

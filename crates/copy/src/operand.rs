@@ -418,7 +418,10 @@ fn open_target(run: &Run<'_>, source: &Path, below: &Path, name: &OsStr) -> Resu
                 return Error::system(kind, below.join(name), why).with(source.to_path_buf());
             }
             Ok(FileType::Symlink) => ErrorKind::CreateSymlink,
-            Ok(_) => ErrorKind::Create,
+            Ok(FileType::RegularFile) => ErrorKind::Create,
+            Ok(_) if run.options.copy_contents || !run.options.recursive => ErrorKind::Create,
+            Ok(FileType::Fifo) => ErrorKind::CreateFifo,
+            Ok(_) => ErrorKind::CreateSpecial,
         };
         Error::system(kind, below.join(name), why)
     })?;
@@ -452,7 +455,8 @@ fn make_directories(run: &Run<'_>, operand: &Operand, found: &mut Parents) -> Re
         found.add(passed, &operand.below);
         // GNU cp then tries to make that directory too, which it cannot.
         let name = operand.target.to_bytes();
-        if let (true, b"." | b"..", Some(innermost)) = (made && !run.options.resume, name, innermost)
+        let tries = made && run.options.recursive && !run.options.resume;
+        if let (true, b"." | b"..", Some(innermost)) = (tries, name, innermost)
             && opened.is_ok()
         {
             // Not by `join`, which takes `s/.` for `s`.

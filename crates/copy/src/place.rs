@@ -127,11 +127,6 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// Renames the target to its backup's name.
-    pub(crate) fn back_up(&mut self, entry: &Entry<'_>) -> Result<PathBuf, Error> {
-        self.back_up_name(entry).map(|name| entry.dir.target_of(&name))
-    }
-
     /// Renames the target to its backup's name, so that it can be undone.
     pub(crate) fn back_up_room(&mut self, entry: &Entry<'_>) -> Result<Room, Error> {
         self.back_up_name(entry).map(|name| Room { backup: Some(name) })

@@ -156,7 +156,9 @@ pub(crate) fn decide(options: &Options, question: &Question) -> Action {
     if to.kind == FileType::Directory && directory {
         // Directories are merged, whatever the options on files say.
         if from.identity() == to.identity() {
-            return Action::Refuse(ErrorKind::SameFile);
+            // Every name in it is there already.
+            let linked = options.link == Link::Hard;
+            return if linked { Action::Skip(Skip::Same) } else { Action::Refuse(ErrorKind::SameFile) };
         }
         return Action::Replace(How::Merge);
     }
@@ -181,12 +183,8 @@ pub(crate) fn decide(options: &Options, question: &Question) -> Action {
         return Action::Skip(Skip::Resumed);
     }
     if directory {
-        let backed_up = options.backup.is_some() && !operand;
-        return if backed_up {
-            Action::Replace(How::Backup)
-        } else {
-            Action::Refuse(ErrorKind::OtherByDirectory)
-        };
+        // As GNU cp, also with backups: only mv makes one of a file in a directory's place.
+        return Action::Refuse(ErrorKind::OtherByDirectory);
     }
     if to.kind == FileType::Directory {
         return Action::Refuse(ErrorKind::DirectoryByOther);
@@ -435,6 +433,8 @@ mod tests {
             let options = Options { update, ..recursive() };
             assert_eq!(decide(&options, &over_file), Action::Refuse(ErrorKind::OtherByDirectory));
         }
+        let options = Options { backup: backup(BackupKind::Numbered), ..recursive() };
+        assert_eq!(decide(&options, &over_file), Action::Refuse(ErrorKind::OtherByDirectory));
     }
 
     #[test]

@@ -59,14 +59,15 @@ pub(super) fn file(name: impl AsRef<OsStr>, charset: Charset) -> String {
     quoted
 }
 
-/// A file name that a shell takes as it is, as it is; others quoted.
+/// A file name that a shell takes as it is, as it is; others quoted. So is one with a colon, because a colon
+/// follows.
 pub(super) fn bare(name: impl AsRef<OsStr>, charset: Charset) -> String {
     let bytes = name.as_ref().as_bytes();
     // A brace alone is a word of the shell's, `#` and `~` mean something in front.
     let plain = |(nth, byte): (usize, &u8)| match byte {
         b'#' | b'~' => nth > 0,
         b'{' | b'}' => bytes.len() > 1,
-        byte => byte.is_ascii_alphanumeric() || !byte.is_ascii() || b"%+,-./:@]_".contains(byte),
+        byte => byte.is_ascii_alphanumeric() || !byte.is_ascii() || b"%+,-./@]_".contains(byte),
     };
     let shown = |piece: &Piece<'_>| matches!(piece, Piece::Shown(_));
     match std::str::from_utf8(bytes) {

@@ -499,6 +499,30 @@ pub(super) const CASES: &[(&str, &str)] = &[
         "attributes that cannot be given",
         "test $(id -u) = 0 && test -x /usr/sbin/setcap && test -x /usr/sbin/capsh || exit 0; echo x >f; /usr/sbin/setcap cap_net_raw+ep f || exit 0; mkdir s; cp -a f s/g; for o in -a --preserve=all --preserve=xattr '-a --preserve=xattr' '--preserve=xattr -a' '-a --preserve=all' '--preserve=all --no-preserve=xattr' '-a --attributes-only' '--preserve=all --attributes-only' '-r --preserve=all'; do for i in f s; do echo $o $i; /usr/sbin/capsh --drop=cap_setfcap -- -c \"cp $o $i t 2>e\"; code; test -s e && echo told; rm -rf t; done; done; rm e",
     ),
+    (
+        "a colon in a name before a colon",
+        "mkdir -p s d; touch s/a:b s/c; cp -s s/a:b s/c d; code; cp -rs s n; code",
+    ),
+    (
+        "a directory linked to itself",
+        "mkdir -p s/t; echo x >s/f; cp -rl s .; code; cp -rlT s s; code; cp -al s/t s; code; cp -rs s .; code; cp -r s .; code; stat -c %h s/f",
+    ),
+    (
+        "a question before a link that cannot be made",
+        "mkdir d; echo x >a; echo y >d/a; echo n | cp -si a d; echo; echo y | cp -si a d; code; cat d/a",
+    ),
+    (
+        "a directory in a file's place with backups",
+        "mkdir -p s/x/y d e; echo 1 >s/x/f; echo old >d/x; ln -s nowhere e/x; for o in -b --backup=numbered; do cp -r $o s/. d; code; cp -rT $o s e; code; done; find d e | sort; cat d/x",
+    ),
+    (
+        "a special file where there is no directory",
+        "mkfifo p; echo x >f; ln -s f l; for o in -r -rL -a '-r --copy-contents'; do test \"$o\" = '-r --copy-contents' || cp $o p no/p; code; cp $o l no/l; code; done",
+    ),
+    (
+        "--parents of a directory's dot without -r",
+        "mkdir -p s/t d; cp --parents s/t/. d; code; cp -p --parents s/. d; code; find d | sort",
+    ),
     ("an empty tree", "mkdir s; cp -r s d; code; cp -r s d; find . | sort"),
     (
         "a mixture of good and bad",
@@ -515,6 +539,10 @@ pub(super) const UNPRIVILEGED: &[(&str, &str)] = &[
     (
         "directories that may not be listed",
         "mkdir -p s/t; echo x >s/t/f; chmod 0 s/t; cp -r s d; code; cp -a s e; code; ls d e; chmod 700 s/t d/t e/t",
+    ),
+    (
+        "existing copies of directories that may not be listed",
+        "mkdir -p s/t d/s/t e/s/t; touch -d 2001-01-01 s/t; chmod 310 s/t; cp -a s d; code; cp -r s e; code; stat -c '%n %a' d/s/t e/s/t; stat -c %y d/s/t; chmod 700 s/t d/s/t e/s/t",
     ),
     (
         "modes of directories that may not be listed",
