@@ -6,7 +6,7 @@
 //! `RINGROAD_CRASHES` sets another number.
 
 use crate::fuse::{Faults, Fuse};
-use crate::support::{Told, archive, clean, many, run_with};
+use crate::support::{Told, archive, clean, files, many, run_with};
 use crate::tree::noise;
 use ringroad_copy::{Control, Engine, Options};
 use std::path::{Path, PathBuf};
@@ -69,6 +69,9 @@ fn crashed(make: &[&str], bytes: u64, source: &Path, resume: bool, random: &mut 
     let state = std::sync::Mutex::new(&mut dice);
     let entry = |_: &Path, _: &Path| {
         if seen.fetch_add(1, Ordering::Relaxed) == fails_at {
+            // Another program syncs a file of its own, and with that what the file system knows of others.
+            let other = std::fs::File::create(disk.0.join("other")).unwrap();
+            other.sync_all().unwrap();
             *failed.lock().unwrap() = Some(snapshot(&mut state.lock().unwrap()));
         }
     };
@@ -84,6 +87,21 @@ fn crashed(make: &[&str], bytes: u64, source: &Path, resume: bool, random: &mut 
     });
     drop(disk);
     Some(failed)
+}
+
+/// Files that have the size and the time of their source and not its contents.
+fn torn(source: &Path, copy: &Path) -> Vec<PathBuf> {
+    let mut torn = Vec::new();
+    for (path, bytes) in files(source) {
+        let target = copy.join(path.strip_prefix(source).unwrap());
+        let Ok(found) = target.symlink_metadata() else { continue };
+        let from = path.metadata().unwrap();
+        let complete = (found.len(), found.modified().unwrap()) == (from.len(), from.modified().unwrap());
+        if complete && std::fs::read(&target).ok() != Some(bytes) {
+            torn.push(target);
+        }
+    }
+    torn
 }
 
 fn survives(make: &[&str], bytes: u64, resume: bool) {
@@ -106,6 +124,10 @@ fn survives(make: &[&str], bytes: u64, resume: bool) {
             panic!("round {round}: the file system did not survive, which is not the copier's doing");
         };
         let copy = disk.0.join("copy");
+        if resume {
+            let torn = torn(&source, &copy);
+            assert!(torn.is_empty(), "{}, round {round}: {torn:?} look complete and are not", make[0]);
+        }
         let options = Options { resume: true, ..archive(Engine::Auto) };
         let report = clean(&source, &copy, &options);
         eprintln!("{}, resume {resume}, round {round}: {:?}", make[0], report.totals);
