@@ -2,8 +2,8 @@
 //!
 //! Nothing here depends on a driver: a wake from another thread goes through the runtime's inbox
 //! ([`crate::Remote`]). Bounded channels, broadcasts, locks, the semaphore and the oneshot wrap
-//! those of `async-channel`, `async-broadcast`, `async-lock` and `futures-channel`. The wait group is written here,
-//! since it is small, and so is the unbounded channel: for one receiver it does a third of the work.
+//! those of `async-channel`, `async-broadcast`, `async-lock` and `futures-channel`. The wait group is written
+//! here, since it is small, and so is the unbounded channel: for one receiver it does a third of the work.
 //!
 //! | for | use |
 //! |---|---|

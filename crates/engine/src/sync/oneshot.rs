@@ -19,8 +19,8 @@ pub struct Sender<T> {
 }
 
 impl<T> Sender<T> {
-    /// Sends the value. It neither blocks nor waits. If the receiver is dropped before it takes the value, the
-    /// value is dropped with it.
+    /// Sends the value. It neither blocks nor waits. If the receiver is dropped before it takes the value,
+    /// the value is dropped with it.
     ///
     /// # Errors
     /// The receiver is gone: the error has the value.
@@ -33,15 +33,15 @@ impl<T> Sender<T> {
         self.inner.is_canceled()
     }
 
-    /// Waits until the receiver is gone: the signal to stop work whose result is no longer wanted. If the future
-    /// is dropped, nothing is lost.
+    /// Waits until the receiver is gone: the result is no longer wanted, so the work for it can stop. If the
+    /// future is dropped, nothing is lost.
     pub async fn closed(&mut self) {
         poll_fn(|context| poll_counted(context, |context| self.inner.poll_canceled(context))).await;
     }
 }
 
-/// The receiving side: a future of the value, or of an error if the sender is dropped. Dropping it drops a value
-/// that has arrived.
+/// The receiving side: a future of the value, or of an error if the sender is dropped. Dropping it drops a
+/// value that has arrived.
 ///
 /// # Panics
 /// When it is polled again after it was ready.
@@ -61,7 +61,8 @@ enum State<T> {
 }
 
 impl<T> AsyncReceiver<T> {
-    /// Returns whether no value can arrive any more: the sender was dropped without one, or the value was received.
+    /// Returns whether no value can arrive any more: the sender was dropped without one, or the value was
+    /// received.
     pub fn is_closed(&mut self) -> bool {
         self.look();
         matches!(self.state, State::Taken(Err(_)) | State::Done)

@@ -184,8 +184,8 @@ impl Drop for Counted {
     }
 }
 
-/// A thread sends while this one drops the receiver. The pause before the drop grows and shrinks, so that the two meet
-/// at each point of the other's work.
+/// A thread sends while this one drops the receiver. The pause before the drop grows and shrinks, so that the
+/// two meet at each point of the other's work.
 #[test]
 fn a_oneshot_dropped_while_its_value_arrives_drops_the_value_once() {
     const ROUNDS: usize = 20_000;
