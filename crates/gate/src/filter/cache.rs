@@ -643,8 +643,15 @@ impl Here {
     fn refresh(self: &Rc<Self>, flow: &Flow, key: &[u8], place: &[u8], stored: &Arc<Stored>, resource: Option<&Resource>) {
         let Some(behind) = flow.context.behind.clone() else { return };
         let key: Arc<[u8]> = key.into();
-        let fill_key = Resource::fill_key(resource, &key, place, &OfRequest(flow.request.headers()));
+        let lines = OfRequest(flow.request.headers());
+        let fill_key = Resource::fill_key(resource, &key, place, &lines);
         let Part::Leads(lead) = self.state.join(&key, fill_key) else { return };
+        // Another refresh may have ended between the look-up and the lead.
+        let newest = self.state.get(&key);
+        let newest = newest.as_ref().and_then(|resource| resource.find(place, &lines));
+        if newest.is_some_and(|newest| !Arc::ptr_eq(newest, stored)) {
+            return;
+        }
         let mut again = flow.again();
         self.ask(&mut again, lead, place.into(), Some(Arc::clone(stored)), "stale", false);
         let here = Rc::clone(self);

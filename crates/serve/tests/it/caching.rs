@@ -292,6 +292,28 @@ drivers!(a_stale_answer_is_used_while_it_is_refreshed, |driver: DriverName| {
     assert_eq!(asked(&count), 2);
 });
 
+drivers!(a_stale_answer_is_refreshed_once_by_all_workers, |driver: DriverName| {
+    const PATHS: usize = 40;
+    let (to, count) = origin(|head, _| {
+        if head.contains("If-None-Match") {
+            return ok("Cache-Control: max-age=600\r\n", "two");
+        }
+        ok("Cache-Control: max-age=60, stale-while-revalidate=600\r\nAge: 61\r\nETag: \"a\"\r\n", "one")
+    });
+    let site = site(driver, to, "", "");
+    let mut clients: Vec<Client> = (0..4).map(|_| site.client()).collect();
+    for path in 0..PATHS {
+        let path = format!("/{path}");
+        assert_eq!(site.client().get(&path).text(), "one");
+        std::thread::scope(|scope| {
+            for client in &mut clients {
+                scope.spawn(|| wait_until("it is refreshed", || client.get(&path).text() == "two"));
+            }
+        });
+    }
+    assert_eq!(asked(&count), 2 * PATHS);
+});
+
 drivers!(a_stale_answer_is_used_where_no_other_can_be_had, |driver: DriverName| {
     let (to, count) = origin(|head, _| {
         let path = head.split(' ').nth(1).unwrap();
