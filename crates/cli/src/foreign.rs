@@ -67,6 +67,28 @@ const COPY: Known = &[
     (&["--partial", "--append"], "--resume goes on with an interrupted copy"),
 ];
 
+/// What to type where an argument of `serve` is no folder: habits are a port, an address, and a file.
+pub(crate) fn folder_meant(argument: &Path) -> Option<String> {
+    let word = argument.to_str()?;
+    let port = word.rsplit(':').next().unwrap_or(word);
+    if !word.contains('/') && port.parse::<u16>().is_ok() {
+        let is_port = port == word;
+        return Some(if is_port {
+            format!("a port is -p {port}")
+        } else {
+            format!("an address is --listen {word}")
+        });
+    }
+    if !argument.is_file() {
+        return None;
+    }
+    Some(match argument.extension().and_then(|extension| extension.to_str()) {
+        Some("toml") => format!("a configuration is --config {word}"),
+        Some("php" | "py") => format!("an application is --app {word}"),
+        _ => "a folder is wanted: the file's own is served with all that is in it".to_owned(),
+    })
+}
+
 /// The words to type instead of an option of another program that copies.
 pub(crate) fn copy_option(word: &str) -> Option<&'static str> {
     meaning(COPY, word)

@@ -8,6 +8,7 @@ mod banner;
 
 use crate::complaint::{DONE, FAILED, USAGE, say, why};
 use crate::flags::{Common, ServeFlags};
+use crate::foreign;
 use crate::stopping::{arm_later, end_now, is_typed};
 use ringroad_app::{Launch, Protocol, Settings, ask_php};
 use ringroad_http::{ListenAt, ServerError};
@@ -38,12 +39,15 @@ pub(crate) fn code(ended: Result<u8, StartError>) -> u8 {
     match ended {
         Ok(code) => code,
         Err(StartError::Server(why @ ServerError::Driver(_))) => complain(&why.to_string(), USAGE),
-        Err(
-            why @ (StartError::Config(_)
-            | StartError::Folder(..)
-            | StartError::Tls(_)
-            | StartError::Overrides(_)),
-        ) => complain(&why.to_string(), USAGE),
+        Err(why @ StartError::Folder(..)) => {
+            let meant =
+                if let StartError::Folder(path, _) = &why { foreign::folder_meant(path) } else { None };
+            let meant = meant.map(|meant| format!(" ({meant})"));
+            complain(&format!("{why}{}", meant.unwrap_or_default()), USAGE)
+        }
+        Err(why @ (StartError::Config(_) | StartError::Tls(_) | StartError::Overrides(_))) => {
+            complain(&why.to_string(), USAGE)
+        }
         Err(why) => complain(&why.to_string(), FAILED),
     }
 }

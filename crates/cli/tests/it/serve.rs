@@ -189,6 +189,8 @@ fn what_cannot_be_served_is_said_before_anything_starts() {
     let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = other.local_addr().unwrap().to_string();
     let file = text(&config);
+    let page = folder.path().join("index.html");
+    let page = text(&page);
     for (arguments, code, said) in [
         (
             &["--config", file][..],
@@ -201,7 +203,10 @@ fn what_cannot_be_served_is_said_before_anything_starts() {
             "ringroad: configuration, on /nowhere.toml: No such file or directory\n".to_owned(),
         ),
         (&["/nowhere"], 2, "ringroad: serve, on /nowhere: No such file or directory\n".to_owned()),
-        (&[file], 2, "Not a directory\n".to_owned()),
+        (&[file], 2, format!("Not a directory (a configuration is --config {file})\n")),
+        (&[page], 2, format!("{page}: Not a directory (a folder is wanted: the file's own is served")),
+        (&["29201"], 2, "No such file or directory (a port is -p 29201)\n".to_owned()),
+        (&["localhost:29201"], 2, "(an address is --listen localhost:29201)\n".to_owned()),
         (&[text(folder.path()), "--driver", "sim"], 2, "sim".to_owned()),
     ] {
         let outcome = run(&mut ringroad(["serve", "--listen", "127.0.0.1:0"].iter().chain(arguments)));
