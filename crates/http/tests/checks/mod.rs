@@ -12,10 +12,12 @@ use ringroad_http::{
     Body, FieldBlock, Handle, Http2, Http2Connection, Http2Request, Request, Response, Server, Transport,
     get, post,
 };
+use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::net::Shutdown;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream as StdStream;
-use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -35,9 +37,13 @@ async fn echo_messages(request: Request) -> Response {
     })
 }
 
-/// A server for as long as the process lives.
-fn server() -> &'static (Handle, PathBuf) {
-    static SERVER: OnceLock<(Handle, PathBuf)> = OnceLock::new();
+/// `O_PATH` of open(2), on the architectures that this library is tested on.
+const O_PATH: i32 = 0o10_000_000;
+
+/// A server for as long as the process lives, and its socket. The socket's name is gone: it is reached
+/// through a descriptor, so that no file is left when the process ends.
+fn server() -> &'static (Handle, File) {
+    static SERVER: OnceLock<(Handle, File)> = OnceLock::new();
     SERVER.get_or_init(|| {
         let path = std::env::temp_dir().join(format!("ringroad-http2-checks-{}", std::process::id()));
         let server = Server::new()
@@ -51,14 +57,17 @@ fn server() -> &'static (Handle, PathBuf) {
             .route("/socket", get(echo_messages))
             .http2_prior_knowledge(Http2::default());
         let server = server.bind(format!("unix:{}", path.display()).as_str()).unwrap();
-        (server.driver(Wish::Named(DriverName::Epoll)).start().unwrap(), path)
+        let handle = server.driver(Wish::Named(DriverName::Epoll)).start().unwrap();
+        let socket = OpenOptions::new().read(true).custom_flags(O_PATH).open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        (handle, socket)
     })
 }
 
 /// Any bytes behind the preface of a client: what the server sends is frames, and then it closes.
 pub(crate) fn http2_server(bytes: &[u8]) {
-    let (server, path) = server();
-    let mut stream = StdStream::connect(path).unwrap();
+    let (server, socket) = server();
+    let mut stream = StdStream::connect(format!("/proc/self/fd/{}", socket.as_raw_fd())).unwrap();
     stream.set_read_timeout(Some(HANG)).unwrap();
     // The server may have closed.
     let _ = stream.write_all(&[PREFACE, bytes].concat());
