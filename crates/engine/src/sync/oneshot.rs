@@ -5,12 +5,14 @@ use futures_channel::oneshot as inner;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
+
+pub use super::{RecvError, SendError, TryRecvError};
 
 /// Makes a channel for one value.
 pub fn channel<T>() -> (Sender<T>, AsyncReceiver<T>) {
     let (sender, receiver) = inner::channel();
-    (Sender { inner: sender }, AsyncReceiver { inner: receiver, state: State::Open })
+    (Sender { inner: sender }, AsyncReceiver { inner: receiver })
 }
 
 /// The sending side. Dropping it tells the receiver that no value comes.
@@ -41,67 +43,32 @@ impl<T> Sender<T> {
 }
 
 /// The receiving side: a future of the value, or of an error if the sender is dropped. Dropping it drops a
-/// value that has arrived.
-///
-/// # Panics
-/// When it is polled again after it was ready.
+/// value that has arrived. Polled again after it was ready, it is an error.
 #[must_use = "futures do nothing unless awaited"]
 pub struct AsyncReceiver<T> {
     inner: inner::Receiver<T>,
-    state: State<T>,
-}
-
-/// What a receiver has taken from its channel.
-enum State<T> {
-    Open,
-    /// Taken by a question, and not yet by a poll: the value, or the news that there is none.
-    Taken(Result<T, RecvError>),
-    /// Handed over by a poll.
-    Done,
 }
 
 impl<T> AsyncReceiver<T> {
-    /// Returns whether no value can arrive any more: the sender was dropped without one, or the value was
-    /// received.
-    pub fn is_closed(&mut self) -> bool {
-        self.look();
-        matches!(self.state, State::Taken(Err(_)) | State::Done)
-    }
-
-    /// Returns whether the value has arrived, so that the next poll is ready with it.
-    pub fn has_message(&mut self) -> bool {
-        self.look();
-        matches!(self.state, State::Taken(Ok(_)))
-    }
-
-    /// Takes what the channel has.
-    fn look(&mut self) {
-        if let State::Open = self.state {
-            self.state = match self.inner.try_recv() {
-                Ok(None) => State::Open,
-                Ok(Some(value)) => State::Taken(Ok(value)),
-                Err(inner::Canceled) => State::Taken(Err(RecvError)),
-            };
+    /// Takes the value if it has arrived.
+    ///
+    /// # Errors
+    /// [`TryRecvError::Empty`]: it has not. [`TryRecvError::Closed`]: the sender was dropped without it, or
+    /// it was taken before.
+    pub fn try_recv(&mut self) -> Result<T, TryRecvError> {
+        match self.inner.try_recv() {
+            Ok(Some(value)) => Ok(value),
+            Ok(None) => Err(TryRecvError::Empty),
+            Err(inner::Canceled) => Err(TryRecvError::Closed),
         }
     }
 }
-
-// The value is moved out of the receiver and never pinned in it.
-impl<T> Unpin for AsyncReceiver<T> {}
 
 impl<T> Future for AsyncReceiver<T> {
     type Output = Result<T, RecvError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        poll_counted(context, |context| {
-            let received = match std::mem::replace(&mut self.state, State::Open) {
-                State::Open => ready!(Pin::new(&mut self.inner).poll(context)).map_err(|_| RecvError),
-                State::Taken(received) => received,
-                State::Done => panic!("a oneshot receiver was polled after it was ready"),
-            };
-            self.state = State::Done;
-            Poll::Ready(received)
-        })
+        poll_counted(context, |context| Pin::new(&mut self.inner).poll(context).map_err(|_| RecvError))
     }
 }
 
@@ -116,40 +83,3 @@ impl<T> fmt::Debug for AsyncReceiver<T> {
         f.write_str("AsyncReceiver")
     }
 }
-
-/// Error: the receiver is gone. It has the value.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct SendError<T>(T);
-
-impl<T> SendError<T> {
-    /// Returns the value that was not sent.
-    pub fn into_inner(self) -> T {
-        self.0
-    }
-}
-
-impl<T> fmt::Debug for SendError<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SendError(..)")
-    }
-}
-
-impl<T> fmt::Display for SendError<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the receiver of the oneshot is gone")
-    }
-}
-
-impl<T> std::error::Error for SendError<T> {}
-
-/// Error: the sender was dropped without a value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RecvError;
-
-impl fmt::Display for RecvError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the sender of the oneshot was dropped without a value")
-    }
-}
-
-impl std::error::Error for RecvError {}

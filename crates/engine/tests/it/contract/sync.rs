@@ -153,17 +153,16 @@ everywhere!(a_oneshot_brings_its_value_or_the_news_that_there_is_none, |_| async
     assert!(waiting.await.unwrap().is_err());
 });
 
-everywhere!(a_oneshot_tells_what_has_come_without_taking_it, |_| async {
+everywhere!(a_oneshot_is_tried_without_waiting_and_tells_its_sender_of_its_end, |_| async {
     let (mut sender, mut receiver) = oneshot::channel();
-    assert!(!receiver.has_message() && !receiver.is_closed() && !sender.is_closed());
-    assert!(poll_once(pin!(sender.closed())).await.is_none());
+    assert_eq!(receiver.try_recv(), Err(TryRecvError::Empty));
+    assert!(poll_once(pin!(sender.closed())).await.is_none() && !sender.is_closed());
     sender.send(42).unwrap();
-    assert!(receiver.has_message() && !receiver.is_closed());
-    assert_eq!((&mut receiver).await, Ok(42));
-    assert!(!receiver.has_message() && receiver.is_closed());
+    assert_eq!(receiver.try_recv(), Ok(42));
+    assert_eq!(receiver.try_recv(), Err(TryRecvError::Closed));
     let (sender, mut receiver) = oneshot::channel::<u8>();
     drop(sender);
-    assert!(!receiver.has_message() && receiver.is_closed());
+    assert_eq!(receiver.try_recv(), Err(TryRecvError::Closed));
     assert!(receiver.await.is_err());
     let (mut sender, receiver) = oneshot::channel::<u8>();
     let dropped = spawn(async move {
