@@ -2,6 +2,7 @@
 
 use crate::traits::{AsyncRead, AsyncWrite, Split};
 use ringroad_engine::Result;
+use ringroad_engine::sync::budget::Turns;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::task::Poll;
@@ -60,28 +61,26 @@ pub async fn copy_bidirectional<A: Split, B: Split>(one: A, other: B) -> Result<
     both(there.as_mut(), back.as_mut()).await
 }
 
-/// Waits for two futures, or the first error. They take turns in being polled first: one that always has
-/// something to do uses the whole budget of the task, and would leave none for the other.
+/// Waits for two futures, or the first error. They take [turns](Turns) in being polled first.
 pub(crate) async fn both<T, U, E>(
     mut one: Pin<&mut impl Future<Output = std::result::Result<T, E>>>,
     mut other: Pin<&mut impl Future<Output = std::result::Result<U, E>>>,
 ) -> std::result::Result<(T, U), E> {
     let (mut first, mut second) = (None, None);
-    let mut other_begins = true;
+    let mut turns = Turns::default();
     poll_fn(|context| {
-        other_begins = !other_begins;
-        for polls_other in [other_begins, !other_begins] {
-            if polls_other
-                && second.is_none()
-                && let Poll::Ready(result) = other.as_mut().poll(context)
-            {
-                second = Some(result?);
-            }
-            if !polls_other
+        for polls_one in turns.round() {
+            if polls_one
                 && first.is_none()
                 && let Poll::Ready(result) = one.as_mut().poll(context)
             {
                 first = Some(result?);
+            }
+            if !polls_one
+                && second.is_none()
+                && let Poll::Ready(result) = other.as_mut().poll(context)
+            {
+                second = Some(result?);
             }
         }
         match (first.take(), second.take()) {

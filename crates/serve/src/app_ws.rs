@@ -9,6 +9,7 @@ use crate::app::{AppPlace, Asked, OF_THE_HOP, count, failure, hand_back, is_one_
 use crate::app_repeat::Repeats;
 use crate::page;
 use ringroad_app::{Links, Opening, Said, Settings, Socket};
+use ringroad_engine::sync::budget::Turns;
 use ringroad_engine::time;
 use ringroad_gate::flow;
 use ringroad_http::ws::{self, CloseCode, Kind, Message, Options, Origins, WebSocket, WebSocketError};
@@ -173,14 +174,11 @@ impl Session {
     async fn run(mut self) {
         let sender = self.client.sender();
         let mut room: Option<Room> = None;
-        // They take turns in being polled first: a side that always has messages uses the whole budget of the
-        // task, and would leave none for the other.
-        let mut worker_begins = false;
+        let mut turns = Turns::default();
         loop {
             let Session { client, socket, .. } = &mut self;
             let next = poll_fn(|context| {
-                worker_begins = !worker_begins;
-                for polls_worker in [worker_begins, !worker_begins] {
+                for polls_worker in turns.round() {
                     match &mut room {
                         _ if !polls_worker => {
                             if socket.poll_credit(context).is_pending() {

@@ -18,6 +18,7 @@ use crate::pool::Ticket;
 use futures_core::Stream;
 use ringroad_engine::Lease;
 use ringroad_engine::net::{Detached, ReadHalf, Unix, UnixStream, WriteHalf};
+use ringroad_engine::sync::budget::Turns;
 use ringroad_engine::sync::{Receiver, Sender, bounded};
 use ringroad_engine::{spawn, time};
 use ringroad_http::{Chunk, RequestBody};
@@ -388,26 +389,17 @@ async fn next_bytes(
     patience: Duration,
 ) -> Result<Option<Lease>, TooLate> {
     let began = Instant::now();
-    // They take turns in being polled first: a side that always has bytes uses the whole budget of the task,
-    // and would leave none for the other.
-    let mut sending_begins = false;
+    let mut turns = Turns::default();
     loop {
         let last = sending.progress.get().max(began);
         let received = poll_fn(|context| {
-            sending_begins = !sending_begins;
-            let mut received = Poll::Pending;
-            for polls_sending in [sending_begins, !sending_begins] {
-                if !polls_sending {
-                    // A worker that is gone may have answered before.
-                    received = read.poll_recv(context);
-                    continue;
-                }
+            let send = |context: &mut Context<'_>| {
                 sending.poll(context);
-                if let Some(why) = sending.failed.take_if(|why| !matches!(why, Failed::Died { .. })) {
-                    return Poll::Ready(Err(why));
-                }
-            }
-            received.map(Ok)
+                // A worker that is gone may have answered before.
+                let failed = sending.failed.take_if(|why| !matches!(why, Failed::Died { .. }));
+                failed.map_or(Poll::Pending, |why| Poll::Ready(Err(why)))
+            };
+            turns.poll(context, send, |context| read.poll_recv(context).map(Ok))
         });
         match time::timeout(patience.saturating_sub(last.elapsed()), received).await {
             Ok(Ok(received)) => return Ok(received.ok().filter(|lease| !lease.is_empty())),

@@ -22,6 +22,51 @@ pub fn poll_counted<T>(context: &mut Context<'_>, poll: impl FnOnce(&mut Context
     polled
 }
 
+/// Which of two futures of one task is polled first.
+///
+/// They take turns: a future that always has something to do uses the whole budget of its task in each poll,
+/// and would leave none for one that is always polled behind it.
+///
+/// ```
+/// use ringroad_engine::sync::budget::Turns;
+///
+/// let mut turns = Turns::default();
+/// assert_eq!(turns.round(), [true, false]);
+/// assert_eq!(turns.round(), [false, true]);
+/// ```
+#[derive(Debug, Default)]
+pub struct Turns {
+    other_begins: bool,
+}
+
+impl Turns {
+    /// Returns, for the two polls of this round, whether each is of the first future. That begins in the
+    /// first round.
+    #[inline]
+    pub fn round(&mut self) -> [bool; 2] {
+        let one_begins = !self.other_begins;
+        self.other_begins = one_begins;
+        [one_begins, !one_begins]
+    }
+
+    /// Polls both in the order of this round until one is ready, and returns its result.
+    #[inline]
+    pub fn poll<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        mut one: impl FnMut(&mut Context<'_>) -> Poll<T>,
+        mut other: impl FnMut(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<T> {
+        for polls_one in self.round() {
+            let polled = if polls_one { one(context) } else { other(context) };
+            if polled.is_ready() {
+                return polled;
+            }
+        }
+        Poll::Pending
+    }
+}
+
 pin_project! {
     /// Future of [`counted`].
     #[derive(Debug)]

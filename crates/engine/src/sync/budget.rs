@@ -27,4 +27,4 @@
 //! # Ok::<(), ringroad_engine::Error>(())
 //! ```
 
-pub use crate::exec::budget::{Counted, counted, poll_counted};
+pub use crate::exec::budget::{Counted, Turns, counted, poll_counted};

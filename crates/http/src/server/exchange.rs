@@ -19,6 +19,7 @@ use crate::message::{
 use crate::pool;
 use ringroad_engine::Lease;
 use ringroad_engine::net::PeerGone;
+use ringroad_engine::sync::budget::Turns;
 use ringroad_wire::{BodyEncoder, CONTINUE, Event, Method, ReplyTo, Requests, Status};
 use rustix::io::Errno;
 use std::future::poll_fn;
@@ -347,34 +348,28 @@ impl Connection {
         let worker = Rc::clone(&self.guard.worker);
         let seat = self.guard.seat;
         let informs = || informs && worker.interims.wait(seat);
-        // The work and the connection take turns in being polled first: work that always has something to do
-        // uses the whole budget of the task, and would leave none for its own body and the client's end.
-        let mut work_begins = false;
+        // Work that always has something to do would get neither its own body nor the client's end.
+        let mut turns = Turns::default();
+        let step = |polled| match polled {
+            Poll::Ready(done) => Poll::Ready(First::Done(done)),
+            Poll::Pending if informs() => Poll::Ready(First::Informs),
+            Poll::Pending => Poll::Pending,
+        };
         loop {
             self.wait_for(Waits::Handler);
             let first = if watches && incoming.is_none_or(|incoming| incoming.is_complete()) {
                 let mut hangup = pin!(self.stream.hangup());
                 poll_fn(|context| {
-                    work_begins = !work_begins;
-                    if !work_begins && let Poll::Ready(gone) = hangup.as_mut().poll(context) {
-                        return Poll::Ready(First::Gone(gone));
-                    }
-                    match work(context) {
-                        Poll::Ready(done) => Poll::Ready(First::Done(done)),
-                        Poll::Pending if informs() => Poll::Ready(First::Informs),
-                        Poll::Pending if work_begins => hangup.as_mut().poll(context).map(First::Gone),
-                        Poll::Pending => Poll::Pending,
-                    }
+                    let watch = |context: &mut Context<'_>| hangup.as_mut().poll(context).map(First::Gone);
+                    turns.poll(context, |context| step(work(context)), watch)
                 })
                 .await
             } else {
-                poll_fn(|context| match work(context) {
-                    Poll::Ready(done) => Poll::Ready(First::Done(done)),
-                    Poll::Pending if informs() => Poll::Ready(First::Informs),
-                    Poll::Pending => match incoming {
-                        Some(incoming) if incoming.is_wanted(context) => Poll::Ready(First::Wanted),
-                        _ => Poll::Pending,
-                    },
+                poll_fn(|context| match step(work(context)) {
+                    Poll::Pending if incoming.is_some_and(|incoming| incoming.is_wanted(context)) => {
+                        Poll::Ready(First::Wanted)
+                    }
+                    polled => polled,
                 })
                 .await
             };
@@ -425,16 +420,9 @@ impl Connection {
             } else {
                 let mut receive = pin!(self.stream.recv());
                 poll_fn(|context| {
-                    work_begins = !work_begins;
-                    if !work_begins && let Poll::Ready(received) = receive.as_mut().poll(context) {
-                        return Poll::Ready(First::Received(received));
-                    }
-                    match work(context) {
-                        Poll::Ready(done) => Poll::Ready(First::Done(done)),
-                        Poll::Pending if informs() => Poll::Ready(First::Informs),
-                        Poll::Pending if work_begins => receive.as_mut().poll(context).map(First::Received),
-                        Poll::Pending => Poll::Pending,
-                    }
+                    let take =
+                        |context: &mut Context<'_>| receive.as_mut().poll(context).map(First::Received);
+                    turns.poll(context, |context| step(work(context)), take)
                 })
                 .await
             };

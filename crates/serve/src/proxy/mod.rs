@@ -21,6 +21,7 @@ use crate::page;
 use foldhash::fast::RandomState;
 use futures_core::Stream;
 use http2::Key;
+use ringroad_engine::sync::budget::Turns;
 use ringroad_engine::{spawn, time};
 use ringroad_gate::flow::{self, cookie as cookie_of};
 use ringroad_gate::path;
@@ -312,11 +313,9 @@ impl Proxies {
         let is_good = |answered: &Result<(Head, Pump), Failure>| {
             answered.as_ref().is_ok_and(|(head, _)| head.status().code() < 500)
         };
-        // In turns, as in `Pump::wait`.
-        let mut first_begins = false;
+        let mut turns = Turns::default();
         poll_fn(|context| {
-            first_begins = !first_begins;
-            for polls_first in [first_begins, !first_begins] {
+            for polls_first in turns.round() {
                 if polls_first
                     && one.is_none()
                     && let Poll::Ready(answered) = first.as_mut().poll(context)
@@ -923,27 +922,17 @@ impl Pump {
         what: impl Future<Output = T>,
     ) -> Result<T, Why> {
         let mut what = pin!(what);
-        // They take turns in being polled first: a side that always has bytes uses the whole budget of the
-        // task, and would leave none for the other.
-        let mut sending_begins = false;
+        let mut turns = Turns::default();
         loop {
             let left = span.saturating_sub(progress.get().elapsed());
             let step = poll_fn(|context| {
-                sending_begins = !sending_begins;
-                let mut done = Poll::Pending;
-                for polls_sending in [sending_begins, !sending_begins] {
-                    if !polls_sending {
-                        done = what.as_mut().poll(context);
-                        continue;
-                    }
+                let send = |context: &mut Context<'_>| {
                     sending.poll(context);
                     // The client's body has failed: there is no client left to answer.
                     let failed = sending.failed.take_if(|failed| matches!(failed.why, Why::Client(_)));
-                    if let Some(failed) = failed {
-                        return Poll::Ready(Err(failed.why));
-                    }
-                }
-                done.map(Ok)
+                    failed.map_or(Poll::Pending, |failed| Poll::Ready(Err(failed.why)))
+                };
+                turns.poll(context, send, |context| what.as_mut().poll(context).map(Ok))
             });
             // A result that is ready counts, even after the deadline.
             if let Ok(done) = time::timeout(left, step).await {

@@ -10,6 +10,7 @@ use super::upstream::{Reader, Sink, Writer};
 use super::{Pump, Sending};
 use crate::answer::Tally;
 use crate::config::Timing;
+use ringroad_engine::sync::budget::Turns;
 use ringroad_engine::time;
 use ringroad_http::{Receive, Upgraded, gather};
 use std::cell::Cell;
@@ -65,9 +66,8 @@ pub(super) async fn run(
     both(inward, outward, timing, &moved).await
 }
 
-/// Waits until both directions have ended, or the first failure, while something moves. They take turns in
-/// being polled first: one that always has bytes uses the whole budget of the task, and would leave none for
-/// the other.
+/// Waits until both directions have ended, or the first failure, while something moves. They take
+/// [turns](Turns) in being polled first.
 async fn both(
     inward: impl Future<Output = Result<(), Failed>>,
     outward: impl Future<Output = Result<(), Failed>>,
@@ -76,7 +76,7 @@ async fn both(
 ) -> Result<(), Broken> {
     let (mut inward, mut outward) = (pin!(inward), pin!(outward));
     let (mut inward_over, mut outward_over) = (false, false);
-    let mut inward_begins = false;
+    let mut turns = Turns::default();
     while !(inward_over && outward_over) {
         // Once one side has ended, the other has as long as an answer has.
         let span = if inward_over || outward_over { timing.answer } else { timing.tunnel };
@@ -85,8 +85,7 @@ async fn both(
             return Err(Broken::Silent(span));
         }
         let one_ends = poll_fn(|context| {
-            inward_begins = !inward_begins;
-            for polls_inward in [inward_begins, !inward_begins] {
+            for polls_inward in turns.round() {
                 if polls_inward
                     && !inward_over
                     && let Poll::Ready(ended) = inward.as_mut().poll(context)
