@@ -125,7 +125,9 @@ impl Voice {
         }
         let errno = error.source.as_ref().and_then(std::io::Error::raw_os_error);
         if errno == Some(nix::errno::Errno::EMFILE as i32) {
-            text.push_str(" (a tree takes 9 descriptors, 11 with hard links, a file 7: raise `ulimit -n`)");
+            text.push_str(
+                " (a tree takes 9 descriptors, 11 with hard links or --verify, a file 7: raise `ulimit -n`)",
+            );
         }
         if error.is_full() {
             text.push_str(" (the rest is copied; make room and run it again with --resume)");

@@ -7,6 +7,7 @@
 
 use crate::config::{Member, Proxy};
 use ringroad_engine::net::split_zone;
+use ringroad_gate::flow::host;
 use ringroad_gate::path;
 use ringroad_gate::upstream::Address;
 use ringroad_http::{Request, as_uri};
@@ -136,11 +137,8 @@ fn prefixes<'p>(asked: &'p str, below: usize, sent: &'p str) -> Option<(&'p str,
 /// user information, or is no host.
 fn parts(authority: &str, secure: bool) -> Option<(&str, u16)> {
     let standard = if secure { 443 } else { 80 };
-    let (host, port) = match authority.rsplit_once(':') {
-        // The last colon of an address in brackets is not a port's.
-        Some((host, port)) if !port.ends_with(']') => (host, port),
-        _ => (authority, ""),
-    };
+    let host = host(authority);
+    let port = authority.get(host.len()..)?.strip_prefix(':').unwrap_or_default();
     let is_number = port.bytes().all(|byte| byte.is_ascii_digit());
     let port = if port.is_empty() { standard } else { port.parse().ok().filter(|_| is_number)? };
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
