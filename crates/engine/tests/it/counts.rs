@@ -231,7 +231,11 @@ fn lockstep<const RUNS: usize>(runtime: &Runtime, runs: [usize; RUNS]) -> [Gaine
         let before = runtime.counters();
         runtime.block_on(serve(&mut stream, requests)).unwrap();
         let after = runtime.counters();
-        Gained { calls: after.system_calls - before.system_calls, waits: after.waits - before.waits }
+        Gained {
+            calls: after.system_calls - before.system_calls,
+            waits: after.waits - before.waits,
+            polls: after.polls - before.polls,
+        }
     });
     client.join().unwrap();
     gained
@@ -240,6 +244,7 @@ fn lockstep<const RUNS: usize>(runtime: &Runtime, runs: [usize; RUNS]) -> [Gaine
 struct Gained {
     calls: u64,
     waits: u64,
+    polls: u64,
 }
 
 /// What begins and ends a run of requests costs at most this many calls.
@@ -322,7 +327,7 @@ cases!(
     on_readiness_a_request_in_lockstep_is_one_wait_one_receive_and_one_send,
     [epoll Epoll, poll Poll, select Select],
     |case| with_runtime(case, |builder| builder, |_, runtime| {
-        let [_, Gained { calls, waits }] = lockstep(runtime, [10, 500]);
+        let [_, Gained { calls, waits, .. }] = lockstep(runtime, [10, 500]);
         assert!((3 * 500..=3 * 500 + ENDS).contains(&calls), "{calls}, {:?}", runtime.counters());
         assert!((500..=500 + ENDS).contains(&waits), "{waits}, {:?}", runtime.counters());
     })
@@ -335,8 +340,10 @@ cases!(
     [threads Threads],
     |case| with_runtime(case, |builder| builder, |_, runtime| {
         // One run, not a difference: how often the runtime sleeps varies from run to run.
-        let [_, Gained { calls, .. }] = lockstep(runtime, [10, 500]);
-        assert!((3 * 500 - ENDS..=5 * 500 + ENDS).contains(&calls), "{calls}, {:?}", runtime.counters());
+        let [_, Gained { calls, polls, .. }] = lockstep(runtime, [10, 500]);
+        // Where the peer is quicker than the runtime is back, no worker waits: the task is not polled for it.
+        let least = 2 * 500 + polls.min(500) - ENDS;
+        assert!((least..=5 * 500 + ENDS).contains(&calls), "{calls}, {:?}", runtime.counters());
     })
 );
 
@@ -382,7 +389,7 @@ cases!(
     on_io_uring_a_request_in_lockstep_is_at_most_two_calls,
     [io_uring IoUring, io_uring_plain IoUringPlain],
     |case| with_runtime(case, |builder| builder, |_, runtime| {
-        let [_, Gained { calls, waits }] = lockstep(runtime, [10, 500]);
+        let [_, Gained { calls, waits, .. }] = lockstep(runtime, [10, 500]);
         assert_eq!(calls, waits, "nothing but io_uring_enter");
         assert!((500 - ENDS..=2 * 500 + ENDS).contains(&calls), "{calls}, {:?}", runtime.counters());
     })
