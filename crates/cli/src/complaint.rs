@@ -1,5 +1,6 @@
 //! Error messages in one form: `ringroad: what, on what: why (hint)`.
 
+use crate::terminal::{self, Indent};
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -17,35 +18,9 @@ pub(crate) const INTERRUPTED: u8 = 130;
 /// Prints `ringroad: message` on stderr, broken at blanks to fit a terminal. A closed stderr is no reason to
 /// stop.
 pub(crate) fn say(message: &str) {
-    let columns = rustix::termios::tcgetwinsize(io::stderr()).ok().map(|size| usize::from(size.ws_col));
     let text = format!("ringroad: {}", without_numbers(message));
-    let _ = writeln!(io::stderr().lock(), "{}", fitted(&text, columns.filter(|columns| *columns > 0), 2));
-}
-
-/// Returns the text with lines of at most this many columns, broken at blanks; continued lines are indented.
-/// A word that is longer than a line stays whole, so that a path or a command can be copied.
-pub(crate) fn fitted(text: &str, columns: Option<usize>, indent: usize) -> String {
-    let Some(columns) = columns else { return text.to_owned() };
-    let lines = text.split('\n').map(|line| {
-        let mut out = String::new();
-        let mut used = 0;
-        for (at, word) in line.split(' ').enumerate() {
-            let length = word.chars().count();
-            if at > 0 && used + 1 + length > columns && used > indent {
-                out = out.trim_end().to_owned();
-                out.push('\n');
-                out.extend(std::iter::repeat_n(' ', indent));
-                used = indent;
-            } else if at > 0 {
-                out.push(' ');
-                used += 1;
-            }
-            out.push_str(word);
-            used += length;
-        }
-        out
-    });
-    lines.collect::<Vec<_>>().join("\n")
+    let text = terminal::fitted(&text, terminal::columns(io::stderr()), Indent::At(2));
+    let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
 /// Standard output. It is an error to write to where this program was started without one; the standard
@@ -118,26 +93,6 @@ mod tests {
             ("a name with (os error x) in it", "a name with (os error x) in it"),
         ] {
             assert_eq!(without_numbers(text), expected);
-        }
-    }
-
-    #[test]
-    fn a_message_is_broken_at_blanks_and_words_stay_whole() {
-        let text = "ringroad: read, on /a/rather/long/path/of/a/file: no such file";
-        assert_eq!(fitted(text, None, 2), text);
-        assert_eq!(fitted(text, Some(80), 2), text);
-        assert_eq!(
-            fitted(text, Some(30), 2),
-            "ringroad: read, on\n  /a/rather/long/path/of/a/file:\n  no such file"
-        );
-        assert_eq!(fitted("a   b\nc", Some(4), 2), "a  \n  b\nc".replace("a  ", "a"));
-        assert_eq!(fitted("name  12 s  it is long", Some(17), 6), "name  12 s  it is\n      long");
-        for columns in 1..70 {
-            let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-            let fitted = fitted(text, Some(columns), 2);
-            assert_eq!(words(&fitted), words(text));
-            let long = fitted.lines().find(|line| line.len() > columns && words(line).len() > 1);
-            assert_eq!(long, None, "{columns}");
         }
     }
 

@@ -10,9 +10,10 @@ mod parts;
 mod store;
 mod traffic;
 
-use crate::complaint::{DONE, FAILED, INTERRUPTED, INVALID, USAGE, fitted, say, why};
+use crate::complaint::{DONE, FAILED, INTERRUPTED, INVALID, USAGE, say, why};
 use crate::flags::Common;
 use crate::progress::Progress;
+use crate::terminal::{Indent, columns, fitted};
 use flags::{DatasetFlags, Format, LabAct, LabFlags, PrintFlags, RunFlags, ServerFlags, SourcesFlags};
 use ringroad_engine::choose;
 use ringroad_engine::signal::{Signal, dump_on};
@@ -266,12 +267,12 @@ fn suites() -> Result<u8, Complaint> {
         let time =
             if seconds < 180.0 { format!("{seconds:.0} s") } else { format!("{:.0} min", seconds / 60.0) };
         let line = format!("{name:<14}{time:>7}  {}", suite.title);
-        text.push_str(&fitted(&line, Some(width()), 23));
+        text.push_str(&fitted(&line, Some(width()), Indent::At(23)));
         text.push('\n');
     }
     let more = "ringroad lab run NAME, with --plan to see what it would do; a suite of your own is a TOML file \
                 (docs/SUITES.md).";
-    text.push_str(&format!("\n{}\n", fitted(more, Some(width()), 0)));
+    text.push_str(&format!("\n{}\n", fitted(more, Some(width()), Indent::At(0))));
     print(&text)?;
     Ok(DONE)
 }
@@ -341,10 +342,7 @@ fn table_for_here(record: &Record, detail: Detail) -> String {
 
 /// Returns the width of the terminal, or a readable default.
 fn width() -> usize {
-    match rustix::termios::tcgetwinsize(io::stdout()) {
-        Ok(size) if size.ws_col > 0 => usize::from(size.ws_col),
-        _ => 100,
-    }
+    columns(io::stdout()).unwrap_or(100)
 }
 
 fn print(text: &str) -> Result<(), Complaint> {

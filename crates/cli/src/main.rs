@@ -28,6 +28,7 @@ mod progress;
 mod rr;
 mod serve;
 mod stopping;
+mod terminal;
 mod workers;
 
 use clap::Parser;

@@ -1,6 +1,43 @@
 //! `--help`: every option, in a line or two.
 
 use super::message::Voice;
+use crate::terminal::broken;
+
+/// The column in which the descriptions of options begin.
+const DESCRIPTION: usize = 32;
+/// With fewer columns a description stands below the names of its option, and begins here.
+const NARROW: (usize, usize) = (72, 10);
+
+/// Breaks the lines of a help text at blanks to fit this many columns. A description goes on in its own
+/// column.
+pub(super) fn fitted(text: &str, columns: usize) -> String {
+    let mut out = String::new();
+    let mut rest = text.lines().peekable();
+    while let Some(line) = rest.next() {
+        // Names that reach into the column of descriptions stand alone.
+        let names = line.get(..DESCRIPTION).filter(|names| names.ends_with(' ')).unwrap_or(line);
+        if !names.trim_start().starts_with('-') || !names.starts_with(' ') {
+            let indent = if line.starts_with("Usage") || line.starts_with("  or") { 7 } else { 0 };
+            out = out + &broken(line, 0, indent, columns) + "\n";
+            continue;
+        }
+        // What stands in the column of descriptions, in this line and in those below it.
+        let mut description = line.get(names.len()..).unwrap_or_default().to_owned();
+        while let Some(more) = rest.next_if(|next| next.starts_with(&" ".repeat(DESCRIPTION))) {
+            description = format!("{description} {}", more.trim_start());
+        }
+        let (names, description) = (names.trim_end(), description.trim_start());
+        let indent = if columns < NARROW.0 { NARROW.1 } else { DESCRIPTION };
+        if names.len() + 1 < indent {
+            let gap = " ".repeat(indent - names.len());
+            out = out + names + &gap + &broken(description, indent, indent, columns) + "\n";
+        } else {
+            let gap = " ".repeat(indent);
+            out = out + names + "\n" + &gap + &broken(description, indent, indent, columns) + "\n";
+        }
+    }
+    out
+}
 
 /// The help of the program that was called.
 pub(super) fn text(voice: Voice) -> String {
@@ -93,28 +130,63 @@ Beyond it:
 ";
 
 const NOTES: &str = "
-CONTROL is none or off, simple or never, existing or nil, numbered or t; without it VERSION_CONTROL is asked, and
-SIMPLE_BACKUP_SUFFIX for the suffix, which is ~ otherwise. Long options may be abbreviated.
---resume skips a file if its copy has the same type, size and modification time (as exactly as the file system keeps
-times) and has data wherever the source has. It sets these times only after the data is on the disk, so what it copied
-itself is complete or is copied again, also after a power failure. `cp --resume SOURCE DIRECTORY` goes on in DIRECTORY,
-not in DIRECTORY/SOURCE, if DIRECTORY is an interrupted copy of SOURCE. If DIRECTORY has entries of SOURCE and others,
-that is unclear and refused: -T goes on in DIRECTORY, -t DIRECTORY copies into it. With -u, --resume also replaces a
-younger file of another size, as a torn copy is; -n, --update=none and --update=none-fail would keep it, so they are
-refused.
-With --verify, a skipped file that differs is copied again if it looks complete; if -u or -n keeps it, it is an error.
-Files listed in a manifest were read in this run: copied ones as they were written, skipped ones after a comparison.
---part and --finish are --resume: each can be repeated, on any machine, and what is complete is not copied again. All
-parts have the same options. DEST is the name of the copy, whether it exists or not. Until --finish directories belong
-to their owner alone (-a), and files with several names are missing. `ringroad manifest merge` makes one list of those
-of the parts.
-Lines of --files-from that are empty or begin with # or ; are no names, except with -0. A directory is copied with all
-that is in it. --delete keeps what --exclude matches. With --dry-run it prints what would go.
---durability file syncs each file before it gets its times, then the directories in which names were made. A directory
-that may not be read cannot be synced, so nothing is copied into it. If a file system refuses to sync directories, that
-is an error of the directory; the files in it are synced, and a power failure may take their names.
-A manifest may lie below SOURCE. Copying something to the manifest's own place is an error. A FIFO or a device gets the
-manifest at the end: --manifest /dev/stdout, >(sort).
-Exit codes: 0 done, 1 something failed. `ringroad cp` also has: 2 bad usage or an unusable engine, 3 something did not
-fit into the destination, 4 a copy differed from its source and was removed, 130 interrupted.
+CONTROL is none or off, simple or never, existing or nil, numbered or t; without it VERSION_CONTROL is \
+     asked, and SIMPLE_BACKUP_SUFFIX for the suffix, which is ~ otherwise. Long options may be abbreviated.
+--resume skips a file if its copy has the same type, size and modification time (as exactly as the file \
+     system keeps times) and has data wherever the source has. It sets these times only after the data is on \
+     the disk, so what it copied itself is complete or is copied again, also after a power failure. `cp \
+     --resume SOURCE DIRECTORY` goes on in DIRECTORY, not in DIRECTORY/SOURCE, if DIRECTORY is an interrupted \
+     copy of SOURCE. If DIRECTORY has entries of SOURCE and others, that is unclear and refused: -T goes on \
+     in DIRECTORY, -t DIRECTORY copies into it. With -u, --resume also replaces a younger file of another \
+     size, as a torn copy is; -n, --update=none and --update=none-fail would keep it, so they are refused.
+With --verify, a skipped file that differs is copied again if it looks complete; if -u or -n keeps it, \
+     it is an error.
+Files listed in a manifest were read in this run: copied ones as they were written, skipped ones after a \
+     comparison.
+--part and --finish are --resume: each can be repeated, on any machine, and what is complete is not \
+     copied again. All parts have the same options. DEST is the name of the copy, whether it exists or not. \
+     Until --finish directories belong to their owner alone (-a), and files with several names are missing. \
+     `ringroad manifest merge` makes one list of those of the parts.
+Lines of --files-from that are empty or begin with # or ; are no names, except with -0. A directory is \
+     copied with all that is in it. --delete keeps what --exclude matches. With --dry-run it prints what \
+     would go.
+--durability file syncs each file before it gets its times, then the directories in which names were \
+     made. A directory that may not be read cannot be synced, so nothing is copied into it. If a file system \
+     refuses to sync directories, that is an error of the directory; the files in it are synced, and a power \
+     failure may take their names.
+A manifest may lie below SOURCE. Copying something to the manifest's own place is an error. A FIFO or a \
+     device gets the manifest at the end: --manifest /dev/stdout, >(sort).
+Exit codes: 0 done, 1 something failed. `ringroad cp` also has: 2 bad usage or an unusable engine, 3 \
+     something did not fit into the destination, 4 a copy differed from its source and was removed, 130 \
+     interrupted.
 ";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_help_fits_a_terminal_and_says_the_same_in_each_width() {
+        let text = text(Voice::House);
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        for columns in [48, 71, 72, 80, 100, 200] {
+            let fitted = fitted(&text, columns);
+            assert_eq!(words(&fitted), words(&text), "{columns}");
+            let long = fitted.lines().find(|line| line.len() > columns);
+            assert_eq!(long, None, "{columns}");
+        }
+    }
+
+    #[test]
+    fn a_description_goes_on_in_its_column_and_below_the_names_where_there_is_no_room() {
+        let text = "As GNU cp:\n  -f, --force                   remove a target that cannot be opened, and try again\n";
+        assert_eq!(
+            fitted(text, 72),
+            "As GNU cp:\n  -f, --force                   remove a target that cannot be opened,\n                                and try again\n"
+        );
+        assert_eq!(
+            fitted(text, 40),
+            "As GNU cp:\n  -f, --force\n          remove a target that cannot be\n          opened, and try again\n"
+        );
+    }
+}

@@ -90,7 +90,10 @@ pub(crate) fn run(caller: Caller, words: Vec<OsString>) -> ExitCode {
     let code = match options::parse(words.clone(), &environment, &mut |warning| {
         voice.say(&format!("warning: {warning}"))
     }) {
-        Ok(Wish::Help) => print(&help::text(voice), voice),
+        Ok(Wish::Help) => {
+            let columns = crate::terminal::columns(std::io::stdout()).unwrap_or(100);
+            print(&help::fitted(&help::text(voice), columns), voice)
+        }
         Ok(Wish::Version) => {
             print(&format!("{} (ringroad) {}\n", voice.program(), env!("CARGO_PKG_VERSION")), voice)
         }

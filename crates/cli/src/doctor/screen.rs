@@ -5,6 +5,7 @@
 
 use super::Findings;
 use super::fixes::{self, Fix};
+use crate::terminal;
 use ringroad_engine::DriverName;
 use ringroad_engine::choose::{self, Meaning, Refusal};
 use ringroad_host::cgroup::Limit;
@@ -59,10 +60,7 @@ pub(super) struct Page {
 impl Page {
     /// Standard output's.
     pub(super) fn of_stdout() -> Page {
-        let width = match rustix::termios::tcgetwinsize(std::io::stdout()) {
-            Ok(size) if size.ws_col > 0 => usize::from(size.ws_col),
-            _ => WIDTH.1,
-        };
+        let width = terminal::columns(std::io::stdout()).unwrap_or(WIDTH.1);
         Page { paint: Paint::of_stdout(), width: width.clamp(WIDTH.0, WIDTH.1) }
     }
 
@@ -73,21 +71,7 @@ impl Page {
 
     /// Breaks a text that begins in column `column` and goes on in `indent`.
     fn wrapped_from(self, text: &str, column: usize, indent: usize) -> String {
-        let (mut out, mut column, mut is_first) = (String::new(), column, true);
-        for word in text.split(' ') {
-            let length = word.chars().count();
-            if !is_first && column + 1 + length > self.width {
-                let _ = write!(out, "\n{:indent$}", "");
-                column = indent;
-            } else if !is_first {
-                out.push(' ');
-                column += 1;
-            }
-            is_first = false;
-            out.push_str(word);
-            column += length;
-        }
-        out
+        terminal::broken(text, column, indent, self.width)
     }
 }
 

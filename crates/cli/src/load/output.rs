@@ -9,12 +9,13 @@ use super::part;
 use super::post::Post;
 use crate::complaint::{FAILED, USAGE, say, why};
 use crate::outfile::{OutFile, unwritten};
+use crate::terminal::{Indent, columns, fitted};
 use ringroad_load::Point;
 use ringroad_measure::Verdict;
 use ringroad_measure::caveat::Level;
 use ringroad_measure::record::Record;
 use std::fmt::Write as _;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::path::Path;
 
 /// Where results go.
@@ -74,10 +75,11 @@ impl Output {
                 tell_verdict(&record.verdict);
                 Ok(())
             }
-            (false, false) => print(&fitted(summary, width(io::stdout()))),
+            (false, false) => print(&fitted(summary, columns(io::stdout()), Indent::AsTheLine)),
             (false, true) => {
                 // A closed standard error is no reason to stop.
-                let _ = io::stderr().lock().write_all(fitted(summary, width(io::stderr())).as_bytes());
+                let text = fitted(summary, columns(io::stderr()), Indent::AsTheLine);
+                let _ = io::stderr().lock().write_all(text.as_bytes());
                 Ok(())
             }
         };
@@ -137,65 +139,9 @@ pub(super) fn print(text: &str) -> Result<(), Complaint> {
     }
 }
 
-/// Columns of the terminal behind a stream; `None`: it is none.
-fn width(stream: impl IsTerminal + std::os::fd::AsFd) -> Option<usize> {
-    if !stream.is_terminal() {
-        return None;
-    }
-    let size = rustix::termios::tcgetwinsize(stream).ok()?;
-    (size.ws_col > 0).then(|| usize::from(size.ws_col))
-}
-
-/// Narrower than this, words are cut by the terminal anyway.
-const WIDTH_MIN: usize = 20;
-
-/// The text with its long lines broken between words; what follows is indented as the line is.
-pub(super) fn fitted(text: &str, width: Option<usize>) -> String {
-    let Some(width) = width.map(|width| width.max(WIDTH_MIN)) else { return text.to_owned() };
-    let mut out = String::new();
-    for line in text.lines() {
-        if line.chars().count() <= width {
-            out.push_str(line);
-            out.push('\n');
-            continue;
-        }
-        let words = line.trim_start_matches(' ');
-        let indent = (line.len() - words.len()).min(width / 2);
-        let mut used = 0;
-        for word in words.split(' ') {
-            let length = word.chars().count();
-            if used == 0 || used + 1 + length > width {
-                if used > 0 {
-                    out.push('\n');
-                }
-                out.extend(std::iter::repeat_n(' ', indent));
-                used = indent;
-            } else {
-                out.push(' ');
-                used += 1;
-            }
-            out.push_str(word);
-            used += length;
-        }
-        out.push('\n');
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn long_lines_are_broken_between_words_and_others_stay() {
-        let text = "one two three four five\n  six seven eight nine ten\na   b\n";
-        let expected = "one two three four\nfive\n  six seven eight\n  nine ten\na   b\n";
-        assert_eq!(fitted(text, Some(20)), expected);
-        assert_eq!(fitted(text, None), text);
-        let word = format!("  {}\n", "x".repeat(30));
-        assert!(fitted(&word, Some(20)).contains(&"x".repeat(30)), "a word is not broken");
-        assert!(fitted(&"word ".repeat(40), Some(60)).lines().all(|line| line.len() <= 60));
-    }
 
     #[test]
     fn seconds_are_lines_and_what_was_not_measured_is_empty() {
