@@ -1,5 +1,6 @@
 //! docs/learn: every command in it is one that this program, or `cargo xtask`, has, and every configuration
-//! of its page about gateways is valid and has the keys that the page names.
+//! of its page about gateways is valid and has the keys that the page names. Configurations in all other
+//! pages are valid but for the files and tables that they leave out.
 //!
 //! Commands stand in code blocks and between backticks. They are not run, which would take hours; their
 //! verbs, options, suites, programs and models are looked up.
@@ -166,6 +167,63 @@ fn the_configurations_of_the_page_about_gateways_are_valid_and_have_every_key_it
         keys.iter().filter(|key| !elsewhere.contains(&key.as_str()) && !sets(&all, key)).collect();
     assert!(absent.is_empty(), "named and in no example: {absent:?}");
     assert!(sets("a = 1\n[store.b]", "a") && sets("x = { a = 1 }", "a") && !sets("ba = 1", "a"));
+}
+
+/// The names of variables, as in `$PUSH_KEY`, that a configuration reads from the environment.
+fn variables(block: &str) -> Vec<&str> {
+    block
+        .split('$')
+        .skip(1)
+        .map(|rest| {
+            rest.split(|letter: char| letter != '_' && !letter.is_ascii_alphanumeric()).next().unwrap()
+        })
+        .filter(|name| !name.is_empty())
+        .collect()
+}
+
+/// What `serve --check` says against a configuration, but for files, groups and routes that are not there:
+/// pages show a part of a configuration, and name files of their readers.
+fn complaints(block: &str, folder: &Path) -> Vec<String> {
+    let file = folder.join("page.toml");
+    fs::write(&file, block).unwrap();
+    let mut check = ringroad(["serve", "--check", "--config"]);
+    let set = variables(block).into_iter().map(|name| (name, "a-secret-of-more-than-32-bytes-for-a-page"));
+    let outcome = run(check.arg(&file).envs(set));
+    assert!(matches!(outcome.code, Some(0 | 2)), "{outcome:?}");
+    let absent = [
+        "No such file or directory",
+        "not a folder",
+        "neither a file nor a folder",
+        "route: missing: expected at least one [[route]]",
+        "there is no [",
+    ];
+    let complaints = outcome.stderr.lines().filter(|line| !absent.iter().any(|part| line.contains(part)));
+    complaints.map(str::to_owned).collect()
+}
+
+#[test]
+fn configurations_in_the_pages_have_no_fault_but_what_they_leave_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut faults = Vec::new();
+    let mut seen = 0;
+    for part in ["docs", "docs/learn"] {
+        for entry in fs::read_dir(root().join(part)).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_none_or(|end| end != "md") {
+                continue;
+            }
+            let page = fs::read_to_string(&path).unwrap();
+            for block in page.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap()) {
+                seen += 1;
+                faults
+                    .extend(complaints(block, folder.path()).into_iter().map(|fault| (path.clone(), fault)));
+            }
+        }
+    }
+    assert_eq!(faults, []);
+    assert!(seen > 20, "{seen}");
+    let wrong = "[[route]]\npath = \"/\"\nkind = \"static\"\nroot = \".\"\ncach = 1\n";
+    assert!(complaints(wrong, folder.path()).concat().contains("cach"), "a fault is seen");
 }
 
 #[test]
