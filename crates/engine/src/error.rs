@@ -100,6 +100,11 @@ impl Error {
         self.0.source.kind()
     }
 
+    /// Returns the system's error.
+    pub(crate) fn system(&self) -> &io::Error {
+        &self.0.source
+    }
+
     /// Returns the errno, if the system reported one.
     pub fn raw_os_error(&self) -> Option<i32> {
         self.0.source.raw_os_error()

@@ -24,7 +24,7 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use worker::{Place, Rules, run};
 
@@ -161,16 +161,38 @@ impl Workers {
         F: Future + 'static,
         F::Output: Send + 'static,
     {
-        let mut crew = self.crew()?;
         let body = Arc::new(body);
-        // All threads are started before the first is waited for: their runtimes are made at the same time.
-        let mut started = Vec::new();
-        while crew.has_vacancy() {
-            let body = Arc::clone(&body);
-            started.push(crew.spawn(move |place, rules, tell| run(place, rules, &*body, tell))?);
+        if self.driver.is_some() {
+            return self.start_all(&body);
         }
-        started.into_iter().try_for_each(|starting| crew.wait_for_runtime(starting).map(drop))?;
-        Ok(crew)
+        let start = |choice: &Choice| self.clone().choice(choice).start_all(&body);
+        chosen()?.settle(start, |why| Some(why))
+    }
+
+    /// Starts the threads on the driver that was set. Bodies begin when all workers have their runtimes, or
+    /// none begins.
+    fn start_all<B, F>(self, body: &Arc<B>) -> Result<Crew<F::Output>>
+    where
+        B: Fn(Worker) -> F + Send + Sync + 'static,
+        F: Future + 'static,
+        F::Output: Send + 'static,
+    {
+        let mut crew = self.crew()?;
+        let may_begin = Arc::new(OnceLock::new());
+        // All threads are started before the first is waited for: their runtimes are made at the same time.
+        let mut start = || {
+            let mut started = Vec::new();
+            while crew.has_vacancy() {
+                let (body, may_begin) = (Arc::clone(body), Arc::clone(&may_begin));
+                started
+                    .push(crew.spawn(move |place, rules, tell| run(place, rules, &*body, tell, &may_begin))?);
+            }
+            started.into_iter().try_for_each(|starting| crew.wait_for_runtime(starting).map(drop))
+        };
+        let have_runtimes = start();
+        // Set before the crew is dropped, which waits for its threads.
+        let _ = may_begin.set(have_runtimes.is_ok());
+        have_runtimes.map(|()| crew)
     }
 
     /// Prepares the workers and starts none: [`Crew::add`] starts them, one by one. The driver is chosen and
@@ -185,8 +207,7 @@ impl Workers {
             Some((driver, Some(features))) => (driver, Some(features)),
             Some((driver, None)) => (driver, probe(driver).ok().map(|found| found.features)),
             None => {
-                let choice = choose(None, None)
-                    .map_err(|why| Error::new("choosing a driver", io::Error::other(why)))?;
+                let choice = chosen()?;
                 (choice.driver(), Some(choice.features()))
             }
         };
@@ -215,6 +236,10 @@ impl Workers {
         };
         Ok(Crew::new(all, vacant, rules, addresses))
     }
+}
+
+fn chosen() -> Result<Choice> {
+    choose(None, None).map_err(|why| Error::new("choosing a driver", io::Error::other(why)))
 }
 
 impl fmt::Debug for Workers {

@@ -57,3 +57,4 @@ pub use statuses::Statuses;
 pub use tally::{Counts, Latencies, OfUrl, Tally};
 pub use target::{Scheme, Target};
 pub use template::Table;
+pub use worker::settle;

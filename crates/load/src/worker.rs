@@ -24,6 +24,7 @@ use crate::tls::Handshakes;
 use crate::turns::Turns;
 use crate::websocket::Opening;
 use bytes::Bytes;
+pub use orders::settle;
 pub(crate) use orders::{Done, News, Order, Orders, TICK, Task, connect, run, runtime};
 use ringroad_engine::AnyBuf;
 use ringroad_engine::sync::Semaphore;

@@ -438,7 +438,8 @@ fn receive_buffers(driver: DriverName) -> impl Fn(Builder) -> Builder {
 }
 
 impl Service {
-    /// Starts to serve.
+    /// Starts to serve. If the driver that `auto` chose gets no memory for all workers, it starts anew on the
+    /// next.
     ///
     /// # Errors
     /// No driver, an address that is not to be had, a log that cannot be opened: then nothing runs.
@@ -448,7 +449,32 @@ impl Service {
         config: Config,
         events: EventSink,
     ) -> Result<Service, StartError> {
-        let crews = crews::choose(&overrides, &config)?;
+        let mut crews = crews::choose(&overrides, &config)?;
+        let start = |crews| {
+            let events = events.clone();
+            Service::start_on(crews, source.clone(), overrides.clone(), config.clone(), events)
+        };
+        match &mut *crews {
+            // Several drivers are there because they were named.
+            [crew] => {
+                let (workers, was_moved) = (crew.workers, crew.was_moved);
+                let on = |choice: &Choice| start(vec![Crew { choice: choice.clone(), workers, was_moved }]);
+                crew.choice.settle(on, |why| match why {
+                    StartError::Server(ServerError::Runtime(why)) => Some(why),
+                    _ => None,
+                })
+            }
+            _ => start(crews),
+        }
+    }
+
+    fn start_on(
+        crews: Vec<Crew>,
+        source: Source,
+        overrides: Overrides,
+        config: Config,
+        events: EventSink,
+    ) -> Result<Service, StartError> {
         let Some(choice) = crews.first().map(|crew| crew.choice.clone()) else {
             unreachable!("there is a crew for each driver, or one");
         };

@@ -92,10 +92,13 @@ fn load(flags: &LoadFlags, common: &Common) -> Result<u8, Complaint> {
         code: USAGE,
     })?;
     let required = flags.require.iter().map(|text| text.parse()).collect::<Result<Vec<Requirement>, _>>()?;
-    let choice = choose::choose(common.driver, None)
+    let mut choice = choose::choose(common.driver, None)
         .map_err(|unusable| Complaint { message: unusable.to_string(), code: USAGE })?;
     let facts = ringroad_host::facts();
     let is_part = flags.processes.process_part.is_some();
+    if !is_part {
+        ringroad_load::settle(&checked, &mut choice)?;
+    }
     // Before signals are taken over: a FIFO may have to be waited for, and Ctrl-C ends that.
     let output = if flags.plan || is_part { None } else { Some(Output::new(flags, common.quiet)?) };
     let stop = stop_on_signals()?;

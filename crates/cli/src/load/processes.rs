@@ -2,7 +2,7 @@
 
 use super::Complaint;
 use crate::complaint::DONE;
-use ringroad_engine::choose::Choice;
+use ringroad_engine::choose::{Choice, VARIABLE};
 use ringroad_load::{Event, Outcome, Plan, processes};
 use std::process::Command;
 use std::sync::Arc;
@@ -24,6 +24,8 @@ pub(super) fn run(
     let commands = (0..plan.processes).map(|part| {
         let mut command = Command::new(&program);
         command.args(env::args_os().skip(1)).arg(format!("--process-part={part}"));
+        // One driver for all, also where `auto` had to take another than they would.
+        command.env(VARIABLE, choice.driver().as_str());
         command
     });
     processes::conduct(plan, commands, stop, observe)

@@ -4,6 +4,7 @@ use crate::support::{BINARY, DEADLINE, Kill, Lines, installed, is_root, ringroad
 use rustix::process::Signal;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -614,7 +615,6 @@ fn a_filter_that_refuses_the_limit_of_descriptors_keeps_no_driver_from_serving()
 /// Serves a site as a user that is not its owner, on every driver, and compares statuses. The words are those
 /// of `serve`; the program and the folder may be read by all, and `modes` has those of names in the site.
 fn as_another_user(folder: &Path, words: &[&str], modes: &[(&str, u32)], expected: &[(&str, &str)]) {
-    use std::os::unix::fs::PermissionsExt;
     let set = |path: &Path, mode| std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
     let program = folder.join("program");
     std::fs::copy(BINARY, &program).unwrap();
@@ -645,6 +645,37 @@ fn may_be_another_user() -> bool {
         skip("files that may not be read", "it takes root, setpriv and curl");
     }
     may
+}
+
+#[test]
+fn where_a_user_may_lock_little_memory_server_and_load_run_and_say_on_which_driver() {
+    if !may_be_another_user() || !installed("prlimit") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("program");
+    std::fs::copy(BINARY, &program).unwrap();
+    std::fs::write(folder.path().join("page"), "page").unwrap();
+    for path in [folder.path(), &*program] {
+        std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    // Enough for the trial of io_uring, and not for so many rings. The kernel counts for each user.
+    let limited = |user: &str| {
+        let mut command = Command::new("prlimit");
+        command.args(["--memlock=65536", "setpriv", "--reuid", user, "--regid", user, "--clear-groups"]);
+        command.arg(&program).env_remove("RINGROAD_DRIVER");
+        command
+    };
+    let mut server = limited("61002");
+    let serving = Serving::of(server.arg("serve").arg(folder.path()).args(["-p", "0", "--workers", "8"]));
+    let url = serving.url("/page");
+    let page = run(Command::new("curl").args(["-s", "--max-time", "60"]).arg(&url));
+    assert_eq!(page.text(), "page");
+    let mut load = limited("61003");
+    let outcome = run(load.arg("load").arg(&url).args(["-t", "8", "-c", "8", "-n", "80", "--json"]));
+    let record: serde_json::Value = serde_json::from_slice(&outcome.stdout).unwrap();
+    assert_eq!(record["cells"][0]["completed"], 80, "{record}");
+    serving.stop(Signal::TERM);
 }
 
 #[test]

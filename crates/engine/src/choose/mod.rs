@@ -19,6 +19,7 @@ pub use bugs::{Bug, Meaning, Version, here as bugs_here};
 pub use refusal::{Obstacle, Refusal};
 
 use crate::driver::features::Features;
+use crate::error::Error;
 use crate::name::DriverName;
 use ringroad_host::gate::Gate;
 use ringroad_uring::Probe;
@@ -152,6 +153,11 @@ impl Choice {
         self.driver
     }
 
+    /// Whether `auto` chose it. Otherwise it was named.
+    pub fn is_auto(&self) -> bool {
+        self.wish == Wish::Auto
+    }
+
     /// Returns the reason for this driver, as part of a sentence.
     pub fn why(&self) -> String {
         match (self.wish, self.refused.is_empty()) {
@@ -173,6 +179,47 @@ impl Choice {
     /// Returns the kernel features in use, for [`crate::Builder::features`].
     pub fn features(&self) -> Features {
         self.features
+    }
+
+    /// Returns the choice of `auto` where a runtime on this driver could not be made, for the reason `why`:
+    /// the next driver that works, with this one among the refused.
+    ///
+    /// A trial needs one small ring. A user may have less locked memory than the rings of all workers need
+    /// (on Linux 6.18 rings count against `RLIMIT_MEMLOCK`, unless the process has CAP_IPC_LOCK), or its
+    /// other processes have it.
+    ///
+    /// `None`: the driver was named, `why` is no error of the driver, or no other driver works.
+    pub fn instead(&self, why: &Error) -> Option<Choice> {
+        if !self.is_auto() || why.driver() != Some(self.driver) {
+            return None;
+        }
+        let mut refused = self.refused.clone();
+        refused.push(refusal::unmade(self.driver, why, &Gate::of_this_thread()));
+        let choice = by(self.wish, self.origin, refused, probe, false).ok()?;
+        *CHOSEN.lock().unwrap_or_else(PoisonError::into_inner) = Some(choice.clone());
+        Some(choice)
+    }
+
+    /// Calls `make` with this choice and, as long as it could not make a runtime, with the choices
+    /// [`instead`](Self::instead). `self` is the choice of the last call. `unmade` returns the error of a
+    /// runtime that could not be made; other errors end it.
+    ///
+    /// # Errors
+    /// The error of the last call.
+    pub fn settle<T, E>(
+        &mut self,
+        mut make: impl FnMut(&Choice) -> Result<T, E>,
+        unmade: fn(&E) -> Option<&Error>,
+    ) -> Result<T, E> {
+        loop {
+            match make(self) {
+                Ok(made) => return Ok(made),
+                Err(why) => match unmade(&why).and_then(|why| self.instead(why)) {
+                    Some(other) => *self = other,
+                    None => return Err(why),
+                },
+            }
+        }
     }
 }
 
@@ -220,7 +267,8 @@ static CHOSEN: Mutex<Option<Choice>> = Mutex::new(None);
 /// The driver that was named cannot be used here, or none can.
 pub fn choose(asked: Option<Wish>, configured: Option<Wish>) -> Result<Choice, Unusable> {
     let (wish, origin) = wish(asked, configured)?;
-    let choice = by(wish, origin, probe, bugs_here().iter().any(|bug| bug.meaning == Meaning::Refuses))?;
+    let has_bug = bugs_here().iter().any(|bug| bug.meaning == Meaning::Refuses);
+    let choice = by(wish, origin, Vec::new(), probe, has_bug)?;
     *CHOSEN.lock().unwrap_or_else(PoisonError::into_inner) = Some(choice.clone());
     Ok(choice)
 }
@@ -234,19 +282,22 @@ pub fn driver_info() -> Result<Choice, Unusable> {
     chosen.map_or_else(|| choose(None, None), Ok)
 }
 
-/// The rule as a pure function: `probe` and `bug` stand for the machine.
+/// The rule as a pure function: `probe` and `bug` stand for the machine. `refused` are not tried.
 fn by(
     wish: Wish,
     origin: Origin,
+    mut refused: Vec<Refusal>,
     probe: impl Fn(DriverName) -> Result<&'static Evidence, &'static Refusal>,
     bug: bool,
 ) -> Result<Choice, Unusable> {
-    let mut refused = Vec::new();
     let candidates = match &wish {
         Wish::Auto => ORDER,
         Wish::Named(name) => std::slice::from_ref(name),
     };
     for &driver in candidates {
+        if refused.iter().any(|refusal| refusal.driver == driver) {
+            continue;
+        }
         if wish == Wish::Auto && driver == DriverName::IoUring && bug {
             let fix = Some("name it, and it is used all the same".to_owned());
             let reason = "this kernel has a bug that cannot be avoided".to_owned();

@@ -7,6 +7,7 @@
 use super::child::{End, Seen};
 use super::trial::{SILENT, Step, WRONG};
 use crate::driver::uring::setup::missing;
+use crate::error::Error;
 use crate::name::DriverName;
 use ringroad_host::cgroup::Limit;
 use ringroad_host::gate::Gate;
@@ -111,9 +112,7 @@ pub(super) fn conclude(driver: DriverName, end: &End, seen: &Seen, gate: &Gate) 
             io_uring(seen, gate)
         }
         libc::ENOMEM if driver == DriverName::IoUring => memory(gate),
-        libc::EMFILE | libc::ENFILE => {
-            (Obstacle::Limited, "no descriptor is left".to_owned(), Some("ulimit -n".to_owned()))
-        }
+        libc::EMFILE | libc::ENFILE => no_descriptor(),
         libc::EPERM | libc::EACCES | libc::ENOSYS => {
             (Obstacle::Forbidden, "a seccomp filter forbids it".to_owned(), None)
         }
@@ -122,6 +121,25 @@ pub(super) fn conclude(driver: DriverName, end: &End, seen: &Seen, gate: &Gate) 
     };
     let reason = if because.is_empty() { answered } else { format!("{answered}: {because}") };
     refusal(obstacle, reason, fix)
+}
+
+/// Returns the refusal for a driver that passed its trial, where a runtime on it could not be made: a trial
+/// needs less than runtimes do.
+pub(super) fn unmade(driver: DriverName, why: &Error, gate: &Gate) -> Refusal {
+    let (obstacle, because, fix) = match why.raw_os_error() {
+        Some(libc::ENOMEM) if driver == DriverName::IoUring => memory(gate),
+        Some(libc::ENOMEM | libc::EAGAIN) => (Obstacle::Limited, String::new(), None),
+        Some(libc::EMFILE | libc::ENFILE) => no_descriptor(),
+        Some(libc::EPERM | libc::EACCES | libc::ENOSYS) => (Obstacle::Forbidden, String::new(), None),
+        _ => (Obstacle::Broken, String::new(), None),
+    };
+    let answered = format!("{}, for a runtime: {}", why.operation(), words(why.system()));
+    let reason = if because.is_empty() { answered } else { format!("{answered}: {because}") };
+    Refusal { driver, obstacle, reason, fix }
+}
+
+fn no_descriptor() -> (Obstacle, String, Option<String>) {
+    (Obstacle::Limited, "no descriptor is left".to_owned(), Some("ulimit -n".to_owned()))
 }
 
 /// Returns the reason and the fix for a call that did not answer.

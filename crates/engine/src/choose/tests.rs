@@ -57,6 +57,7 @@ fn auto_takes_the_first_driver_that_works_and_lists_refused_ones() {
         by(
             Wish::Auto,
             Origin::Default,
+            Vec::new(),
             move |name| if broken.contains(&name) { Err(bad(name)) } else { Ok(good()) },
             bug,
         )
@@ -81,6 +82,7 @@ fn a_named_driver_is_used_or_refused_and_no_other_is_tried() {
         by(
             Wish::Named(name),
             Origin::Environment,
+            Vec::new(),
             |name| {
                 tried.borrow_mut().push(name);
                 if works { Ok(good()) } else { Err(bad(name)) }
@@ -97,6 +99,61 @@ fn a_named_driver_is_used_or_refused_and_no_other_is_tried() {
         "who names it has their reasons"
     );
     assert_eq!(*tried.borrow(), [DriverName::IoUring, DriverName::Epoll, DriverName::IoUring]);
+}
+
+fn of_auto(driver: DriverName) -> Choice {
+    let features = Features::default();
+    Choice { driver, wish: Wish::Auto, origin: Origin::Default, refused: Vec::new(), features }
+}
+
+/// The error of a ring that could not be made.
+fn no_memory() -> Error {
+    Error::errno("io_uring_setup", libc::ENOMEM).by(DriverName::IoUring)
+}
+
+#[test]
+fn where_no_runtime_can_be_made_auto_takes_the_next_driver_and_says_why() {
+    let mut choice = of_auto(DriverName::IoUring);
+    let mut tried = Vec::new();
+    let made = choice.settle(
+        |choice| {
+            tried.push(choice.driver());
+            if choice.driver() == DriverName::IoUring { Err(no_memory()) } else { Ok(1) }
+        },
+        |why| Some(why),
+    );
+    assert_eq!(made.unwrap(), 1);
+    assert_eq!(tried, [DriverName::IoUring, DriverName::Epoll]);
+    assert_eq!(choice.driver(), DriverName::Epoll);
+    let text = choice.to_string();
+    assert!(text.starts_with("driver epoll: it works, and io_uring does not\nnot io_uring: "), "{text}");
+    assert!(text.contains("io_uring_setup, for a runtime: Cannot allocate memory: "), "{text}");
+    assert!(text.contains("ulimit") || text.contains("memlock"), "a fix: {text}");
+}
+
+#[test]
+fn a_named_driver_and_an_error_that_is_not_its_own_leave_the_choice() {
+    let named = Choice { wish: Wish::Named(DriverName::IoUring), ..of_auto(DriverName::IoUring) };
+    assert!(named.instead(&no_memory()).is_none());
+    let bind = Error::errno("bind", libc::EADDRINUSE);
+    assert!(of_auto(DriverName::IoUring).instead(&bind).is_none(), "no driver is at fault");
+    assert!(of_auto(DriverName::Epoll).instead(&no_memory()).is_none(), "the fault of another one");
+}
+
+#[test]
+fn no_driver_is_tried_twice() {
+    let mut choice = of_auto(DriverName::IoUring);
+    let mut tried = Vec::new();
+    let made: Result<(), _> = choice.settle(
+        |choice| {
+            tried.push(choice.driver());
+            Err(Error::errno("mmap", libc::ENOMEM).by(choice.driver()))
+        },
+        |why| Some(why),
+    );
+    assert_eq!(tried, ORDER);
+    assert_eq!(made.unwrap_err().driver(), ORDER.last().copied());
+    assert_eq!(choice.refused().len(), ORDER.len() - 1);
 }
 
 #[test]

@@ -57,15 +57,18 @@ impl Runtime {
 
     /// Creates a runtime on the driver that works best here: of the environment variable `RINGROAD_DRIVER`,
     /// else the first that passes its trial ([`choose`](crate::choose)), with the kernel features that were
-    /// found.
+    /// found. If no runtime can be made on it, for want of locked memory, the next driver is taken.
     ///
     /// # Errors
     /// The environment names no driver, or one that cannot be used here, or none can; else as
     /// [`Builder::build`].
     pub fn auto() -> Result<Runtime> {
-        let choice =
+        let mut choice =
             choose(None, None).map_err(|why| Error::new("choosing a driver", io::Error::other(why)))?;
-        Builder::new(choice.driver()).features(choice.features()).build()
+        choice.settle(
+            |choice| Builder::new(choice.driver()).features(choice.features()).build(),
+            |why| Some(why),
+        )
     }
 
     /// Starts the settings for a runtime on this driver.

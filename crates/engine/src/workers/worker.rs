@@ -14,7 +14,7 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::task::Poll;
 use std::thread;
 use std::time::Duration;
@@ -98,8 +98,14 @@ pub(super) enum Ended<T> {
     Late,
 }
 
-/// Runs one worker on its thread.
-pub(super) fn run<B, F>(place: &Place, rules: &Rules, body: &B, tell: &Tell) -> Ended<F::Output>
+/// Runs one worker on its thread. The body begins when `may_begin` says so.
+pub(super) fn run<B, F>(
+    place: &Place,
+    rules: &Rules,
+    body: &B,
+    tell: &Tell,
+    may_begin: &OnceLock<bool>,
+) -> Ended<F::Output>
 where
     B: Fn(Worker) -> F,
     F: Future + 'static,
@@ -119,6 +125,10 @@ where
         };
         // After a restart the starter does not listen any more.
         let _ = tell.send(runtime.remote());
+        if !*may_begin.wait() {
+            // Another worker has no runtime, and the starter drops all of them.
+            return Ended::Late;
+        }
         has_begun = true;
         let worker = Worker { place: place.clone() };
         let ran = catch_unwind(AssertUnwindSafe(|| {

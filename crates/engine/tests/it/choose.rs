@@ -9,10 +9,13 @@ use crate::support::Case;
 use ringroad_engine::choose::{self, Obstacle, Unusable, Wish};
 use ringroad_engine::net::{TcpListener, TcpStream};
 use ringroad_engine::time::sleep;
+use ringroad_engine::workers::Workers;
 use ringroad_engine::{DriverName, Runtime};
 use ringroad_host::process::tie_to_parent;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 const SETUP: i64 = libc::SYS_io_uring_setup;
@@ -180,6 +183,55 @@ fn a_sandbox_that_never_answers_is_a_refusal() {
     works(choose::choose(None, None).unwrap().driver());
 }
 
+/// Takes all rights from this process, and leaves it so much memory to lock. The kernel counts for each user:
+/// of other tests' processes none has this number. A user other than root stays that user.
+fn become_another_user(user: u32, memory: u64) {
+    let limit = libc::rlimit { rlim_cur: memory, rlim_max: memory };
+    // SAFETY: a live limit, and numbers.
+    unsafe {
+        assert_eq!(libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const limit), 0);
+        if libc::geteuid() == 0 {
+            assert_eq!(libc::setgroups(0, std::ptr::null()), 0);
+            assert_eq!(libc::setresgid(user, user, user), 0);
+            assert_eq!(libc::setresuid(user, user, user), 0);
+        }
+    }
+}
+
+#[test]
+fn where_the_rings_of_all_workers_find_no_memory_all_workers_begin_on_epoll() {
+    const WORKERS: usize = 16;
+    if std::env::var(ROLE).is_err() {
+        let output = again(
+            "choose::where_the_rings_of_all_workers_find_no_memory_all_workers_begin_on_epoll",
+            "little memory",
+        );
+        return passed(&output, "little memory");
+    }
+    // Enough for a trial, and for one ring or two.
+    become_another_user(61_001, 64 << 10);
+    let first = choose::choose(None, None).unwrap();
+    let begun = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&begun);
+    let crew = Workers::new(WORKERS).start(move |_| {
+        let count = Arc::clone(&count);
+        async move { count.fetch_add(1, Ordering::Relaxed) }
+    });
+    assert_eq!(crew.unwrap().join().unwrap().len(), WORKERS);
+    assert_eq!(begun.load(Ordering::Relaxed), WORKERS, "no body began in vain");
+    let choice = choose::driver_info().unwrap();
+    if first.driver() != DriverName::IoUring || choice.driver() == DriverName::IoUring {
+        eprintln!("io_uring cannot be used here, or its rings are not counted as locked memory: {choice}");
+        return;
+    }
+    assert_eq!(choice.driver(), DriverName::Epoll, "{choice}");
+    let [refusal] = choice.refused() else { panic!("{choice}") };
+    assert_eq!(refusal.obstacle, Obstacle::Limited, "{refusal}");
+    assert!(refusal.reason.contains("may lock 64 KiB") && refusal.fix.is_some(), "{refusal}");
+    // One runtime fits, also when the memory of those before is still counted.
+    works(Runtime::auto().unwrap().driver().unwrap());
+}
+
 #[test]
 fn without_locked_memory_auto_falls_back_to_epoll_with_the_reason() {
     if std::env::var(ROLE).is_err() {
@@ -187,16 +239,7 @@ fn without_locked_memory_auto_falls_back_to_epoll_with_the_reason() {
             again("choose::without_locked_memory_auto_falls_back_to_epoll_with_the_reason", "memlock");
         return passed(&output, "memlock");
     }
-    let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: a live limit, and numbers. A user other than root stays that user.
-    unsafe {
-        assert_eq!(libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const none), 0);
-        if libc::geteuid() == 0 {
-            assert_eq!(libc::setgroups(0, std::ptr::null()), 0);
-            assert_eq!(libc::setresgid(65534, 65534, 65534), 0);
-            assert_eq!(libc::setresuid(65534, 65534, 65534), 0);
-        }
-    }
+    become_another_user(65534, 0);
     let choice = choose::choose(None, None).unwrap();
     if let [refusal] = choice.refused()
         && refusal.obstacle == Obstacle::Forbidden

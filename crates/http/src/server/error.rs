@@ -21,8 +21,10 @@ pub enum ServerError {
     },
     /// No driver, or not the one that was asked for.
     Driver(Unusable),
-    /// Binding, or making a thread or a runtime.
+    /// Binding, or running a worker.
     Engine(ringroad_engine::Error),
+    /// Making a worker's thread or runtime. Then no address was listened at.
+    Runtime(ringroad_engine::Error),
     /// A worker gets no descriptor of the listening socket.
     Socket(std::io::Error),
     /// The workers have fewer listening sockets to give than are wanted.
@@ -50,7 +52,7 @@ impl fmt::Display for ServerError {
             }
             ServerError::Route { pattern, why } => write!(f, "route, on {pattern:?}: {why}"),
             ServerError::Driver(why) => write!(f, "{why}"),
-            ServerError::Engine(why) => write!(f, "{why}"),
+            ServerError::Engine(why) | ServerError::Runtime(why) => write!(f, "{why}"),
             ServerError::Socket(why) => write!(f, "dup, on a listening socket: {why} (see `ulimit -n`)"),
             ServerError::NoSocket { wanted, there } => {
                 write!(f, "taking the place of {wanted} workers: {there} have a listening socket to give")
@@ -64,7 +66,7 @@ impl std::error::Error for ServerError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             ServerError::Driver(why) => Some(why),
-            ServerError::Engine(why) => Some(why),
+            ServerError::Engine(why) | ServerError::Runtime(why) => Some(why),
             ServerError::Socket(why) => Some(why),
             _ => None,
         }

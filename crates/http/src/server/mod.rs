@@ -436,14 +436,14 @@ impl<S: 'static> Server<S> {
     }
 
     fn start_with(self, until_signal: bool) -> Result<Handle, ServerError> {
-        let listen_at = self.listen_at;
-        let choice = choose(self.wish, None).map_err(ServerError::Driver)?;
+        let mut choice = choose(self.wish, None).map_err(ServerError::Driver)?;
+        let crew_on = |choice: &Choice| self.crew(choice);
+        let Ready { crew, jobs } = choice.settle(crew_on, |why| match why {
+            ServerError::Runtime(why) => Some(why),
+            _ => None,
+        })?;
         let workers = Arc::new(Workers::new(self.workers));
-        // Each ends by the server's own stop, which completes what has begun. A panic is reported by `wait`.
-        let settings = threads::Workers::new(self.workers).choice(&choice).name("ringroad-http");
-        let tune = self.tune;
-        let settings = settings.on_panic(OnPanic::Continue).runtime(move |builder| tune(builder));
-        let mut crew = settings.crew()?;
+        let listen_at = self.listen_at;
         let mut given = self.given.into_iter();
         let others_listen = given.len() > 0 || self.beside.is_some();
         let mut socket = match (&listen_at, self.beside) {
@@ -453,7 +453,8 @@ impl<S: 'static> Server<S> {
             _ => None,
         };
         let mut bound = Bound::Tcp(SocketAddr::from(([0, 0, 0, 0], 0)));
-        for me in 0..self.workers {
+        let mut jobs = jobs.into_iter().enumerate();
+        while let Some((me, give)) = jobs.next() {
             let (tell, told) = mpsc::channel();
             let job = Job {
                 listen_at: listen_at.clone(),
@@ -473,14 +474,15 @@ impl<S: 'static> Server<S> {
                 me,
                 until_signal: until_signal && me == 0,
             };
-            let added = crew.add(move |_, runtime| job.run(runtime, &tell)).map_err(ServerError::Engine);
-            let started = added.and_then(|_| {
-                // Gone without a word: it panicked, which joining tells.
-                told.recv().unwrap_or(Err(ServerError::Panicked("while it began".to_owned())))
-            });
+            // Taken: the thread waits for it.
+            let _ = give.send((job, tell));
+            // Gone without a word: it panicked, which joining tells.
+            let started = told.recv().unwrap_or(Err(ServerError::Panicked("while it began".to_owned())));
             match started {
                 Ok((at, opened)) => (bound, socket) = (at, Some(opened.of_server())),
                 Err(why) => {
+                    // Threads without a job end.
+                    drop(jobs);
                     let handle = Handle { bound, socket, choice, workers, crew };
                     if others_listen {
                         handle.leave_sockets();
@@ -494,6 +496,39 @@ impl<S: 'static> Server<S> {
         }
         Ok(Handle { bound, socket, choice, workers, crew })
     }
+
+    /// Starts the threads on a driver, and makes their runtimes. None has an effect on anything before it
+    /// gets its job; where one has no runtime, all end.
+    fn crew(&self, choice: &Choice) -> Result<Ready<S>, ServerError> {
+        // Each ends by the server's own stop, which completes what has begun. A panic is reported by `wait`.
+        let settings = threads::Workers::new(self.workers).choice(choice).name("ringroad-http");
+        let tune = Arc::clone(&self.tune);
+        let settings = settings.on_panic(OnPanic::Continue).runtime(move |builder| tune(builder));
+        let mut crew = settings.crew()?;
+        let mut jobs = Vec::new();
+        for _ in 0..self.workers {
+            let (give, given) = mpsc::channel::<(Job<S>, mpsc::Sender<Begun>)>();
+            let work = move |_, runtime| match given.recv() {
+                Ok((job, tell)) => job.run(runtime, &tell),
+                Err(mpsc::RecvError) => Ok(()),
+            };
+            // The jobs are dropped before the crew, which waits for its threads.
+            if let Err(why) = crew.add(work) {
+                drop(jobs);
+                return Err(ServerError::Runtime(why));
+            }
+            jobs.push(give);
+        }
+        Ok(Ready { crew, jobs })
+    }
+}
+
+/// Threads that have their runtimes and wait for their jobs. The jobs are dropped first: without them the
+/// threads end.
+struct Ready<S> {
+    /// For each thread: what to do, and where to say how it began.
+    jobs: Vec<mpsc::Sender<(Job<S>, mpsc::Sender<Begun>)>>,
+    crew: Crew<Result<(), ServerError>>,
 }
 
 impl<S> fmt::Debug for Server<S> {

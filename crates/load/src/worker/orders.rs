@@ -14,7 +14,7 @@ use crate::tally::{Counts, OfUrl, Tally};
 use crate::tls::Handshakes;
 use crate::turns::Turns;
 use ringroad_engine::choose::Choice;
-use ringroad_engine::{JoinHandle, Runtime, spawn, time};
+use ringroad_engine::{Builder, DriverName, JoinHandle, Runtime, spawn, time};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -127,8 +127,35 @@ fn work(task: Task) -> Result<Option<Done>, Error> {
     Ok(done.map(|done| Done { system_calls: runtime.counters().system_calls, ..done }))
 }
 
+/// Makes the runtimes of all threads and processes of a load once, and drops them: where `auto` chose
+/// io_uring, and a limit leaves no memory for as many, it takes the next driver. So a load that runs has one
+/// driver in all threads.
+///
+/// # Errors
+/// The runtimes can be made on no driver.
+pub fn settle(plan: &Plan, choice: &mut Choice) -> Result<(), Error> {
+    if !choice.is_auto() || choice.driver() != DriverName::IoUring {
+        return Ok(());
+    }
+    let count = u64::from(plan.threads) * u64::from(plan.processes);
+    let all = |choice: &Choice| -> Result<Vec<Runtime>, ringroad_engine::Error> {
+        (0..count).map(|_| builder(plan, choice).build()).collect()
+    };
+    choice.settle(all, |why| Some(why)).map(drop).map_err(|why| Error::failed(why.to_string()))
+}
+
 /// A runtime for the load of one thread.
 pub(crate) fn runtime(plan: &Plan, choice: &Choice) -> Result<Runtime, Error> {
+    let runtime = builder(plan, choice).build().map_err(|why| Error::failed(why.to_string()))?;
+    if plan.direct.is_some() {
+        // Better now than once for each connection.
+        let way_out = "without direct descriptors --processes N goes past the limit";
+        runtime.direct_places().map_err(|why| Error::failed(format!("{why}; {way_out}")))?;
+    }
+    Ok(runtime)
+}
+
+fn builder(plan: &Plan, choice: &Choice) -> Builder {
     // Answers of a benchmark are short, and a turn brings as many as there are connections. What comes back
     // as it was sent is as long as that.
     let longest = plan.messages.iter().map(Message::payload_bytes).max().unwrap_or(0);
@@ -141,13 +168,7 @@ pub(crate) fn runtime(plan: &Plan, choice: &Choice) -> Result<Runtime, Error> {
     if let Some(direct) = plan.direct {
         builder = builder.direct_places(direct.places);
     }
-    let runtime = builder.build().map_err(|why| Error::failed(why.to_string()))?;
-    if plan.direct.is_some() {
-        // Better now than once for each connection.
-        let way_out = "without direct descriptors --processes N goes past the limit";
-        runtime.direct_places().map_err(|why| Error::failed(format!("{why}; {way_out}")))?;
-    }
-    Ok(runtime)
+    builder
 }
 
 /// What the worker does beside its connections: one order after another. What came of the last; `None`: there

@@ -21,6 +21,7 @@ use std::io::{self, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 /// The smallest number of submission entries to try when locked memory is short.
@@ -58,9 +59,7 @@ const OPERATIONS: [(io_uring_op, &str); 8] = [
 
 /// Creates a ring that has passed the trial, with its buffers offered, and returns its optional features.
 pub(super) fn make(settings: &Settings) -> Result<(Shared, Abilities)> {
-    let mut ring = make_ring(settings)?;
-    let known = probe(&ring)?;
-    let mut buffers = make_buffers(&ring, settings)?;
+    let (mut ring, known, mut buffers) = make_ring(settings)?;
     try_out(&mut ring, &mut buffers)?;
     if settings.features.registered_ring {
         // A thread can register sixteen rings. Further rings work without it, a little slower.
@@ -95,23 +94,40 @@ pub(super) fn make(settings: &Settings) -> Result<(Shared, Abilities)> {
     Ok((shared, abilities))
 }
 
-/// Creates a ring with the requested number of entries, or as many as locked memory allows.
-fn make_ring(settings: &Settings) -> Result<Ring> {
+/// The kernel counts the memory of a ring that was closed for a while longer: of the trial's, and of those of
+/// a process that has just ended. So a ring that finds no memory is made again, so often and after such
+/// pauses.
+const WAITS_FOR_MEMORY: u32 = 5;
+const MEMORY_COMES_BACK: Duration = Duration::from_millis(20);
+
+/// Creates a ring with the requested number of entries, or as many as locked memory allows, and the buffers.
+fn make_ring(settings: &Settings) -> Result<(Ring, Probe, BufferRing)> {
     let mut entries = settings.entries.max(1);
     let mut completions = settings.completions.unwrap_or(entries.saturating_mul(4));
+    let mut waits = WAITS_FOR_MEMORY;
     loop {
-        match build(entries, completions) {
-            Ok(ring) => return Ok(ring),
-            Err(why) if is(&why.source, libc::ENOMEM) && entries / 2 >= ENTRIES_MIN => {
+        match make_parts(settings, entries, completions) {
+            Err(why) if why.raw_os_error() == Some(libc::ENOMEM) && waits > 0 => {
+                waits -= 1;
+                thread::sleep(MEMORY_COMES_BACK);
+            }
+            Err(why) if why.raw_os_error() == Some(libc::ENOMEM) && entries / 2 >= ENTRIES_MIN => {
                 entries /= 2;
                 completions /= 2;
             }
-            Err(why) => {
-                let hint = hint_for(&why.source);
-                return Err(failed("io_uring_setup", why.source).hint(hint));
-            }
+            made => return made,
         }
     }
+}
+
+fn make_parts(settings: &Settings, entries: u32, completions: u32) -> Result<(Ring, Probe, BufferRing)> {
+    let ring = build(entries, completions).map_err(|why| {
+        let hint = hint_for(&why.source);
+        failed("io_uring_setup", why.source).hint(hint)
+    })?;
+    let known = probe(&ring)?;
+    let buffers = make_buffers(&ring, settings)?;
+    Ok((ring, known, buffers))
 }
 
 pub(crate) fn build(entries: u32, completions: u32) -> std::result::Result<Ring, SetupError> {
@@ -178,7 +194,10 @@ fn make_buffers(ring: &Ring, settings: &Settings) -> Result<BufferRing> {
             let missing = lacks(vec!["buffer rings"]);
             return missing.err().unwrap_or_else(|| failed("io_uring_register", why));
         }
-        failed("io_uring_register", why).on(format!("{} buffers of {bytes} bytes", settings.buffers))
+        let hint = hint_for(&why);
+        failed("io_uring_register", why)
+            .on(format!("{} buffers of {bytes} bytes", settings.buffers))
+            .hint(hint)
     })
 }
 
