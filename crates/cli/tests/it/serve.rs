@@ -103,6 +103,11 @@ pub(crate) fn connect(address: SocketAddr) -> TcpStream {
 /// Asks on a connection that goes on; the head and the body.
 pub(crate) fn ask(stream: &mut TcpStream, path: &str) -> (String, Vec<u8>) {
     stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).unwrap();
+    answer(stream)
+}
+
+/// The head and the body of the next answer.
+fn answer(stream: &mut TcpStream) -> (String, Vec<u8>) {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         let mut byte = [0];
@@ -130,7 +135,7 @@ fn folder() -> tempfile::TempDir {
 /// A configuration that serves a folder, and gives a stop all the time it needs.
 fn patient(folder: &Path) -> std::path::PathBuf {
     let config = folder.join("patient.toml");
-    let text = "drain = \"1h\"\ntimeouts = { send = \"1h\", keep_alive = \"1h\" }\n[[route]]\npath = \"/\"\nkind = \"static\"\nroot = \".\"\n";
+    let text = "drain = \"1h\"\ntimeouts = { header = \"1h\", send = \"1h\", keep_alive = \"1h\" }\n[[route]]\npath = \"/\"\nkind = \"static\"\nroot = \".\"\n";
     std::fs::write(&config, text).unwrap();
     config
 }
@@ -383,6 +388,23 @@ fn sigusr1_opens_the_access_log_again_and_ends_nothing() {
     serving.stop(Signal::TERM);
 }
 
+/// A client that is always in the middle of a request: it sends the first byte of the next one together with
+/// the rest of this one. Where there are more clients than places, one that is idle for a second makes room.
+struct Busy(TcpStream);
+
+impl Busy {
+    fn connect(address: SocketAddr) -> Busy {
+        let mut stream = connect(address);
+        stream.write_all(b"G").unwrap();
+        Busy(stream)
+    }
+
+    fn ask(&mut self, path: &str) -> (String, Vec<u8>) {
+        self.0.write_all(format!("ET {path} HTTP/1.1\r\nHost: a\r\n\r\nG").as_bytes()).unwrap();
+        answer(&mut self.0)
+    }
+}
+
 /// 256 descriptors, and twice as many connections that want one.
 #[test]
 fn at_the_descriptor_limit_connected_clients_are_served_and_others_wait() {
@@ -393,13 +415,13 @@ fn at_the_descriptor_limit_connected_clients_are_served_and_others_wait() {
         let config = patient(folder.path());
         let mut command = Command::new("sh");
         let serving = Serving::of(command.args(["-c", line, binary, driver, text(&config)]));
-        let mut first = connect(serving.address);
-        ask(&mut first, "/");
-        let others: Vec<_> = (0..512).map(|_| connect(serving.address)).collect();
+        let mut first = Busy::connect(serving.address);
+        first.ask("/");
+        let others: Vec<_> = (0..512).map(|_| Busy::connect(serving.address)).collect();
         for round in 0..20 {
             // What is in memory, and what takes a descriptor.
-            assert_eq!(ask(&mut first, "/").1, b"<h1>here</h1>", "{driver} {round}");
-            let (head, body) = ask(&mut first, "/large");
+            assert_eq!(first.ask("/").1, b"<h1>here</h1>", "{driver} {round}");
+            let (head, body) = first.ask("/large");
             // io_uring's accept takes every waiting connection, up to the last descriptor, before it can be
             // told to pause: then a file that is not in memory has to wait for one.
             let busy = driver == "io_uring" && head.starts_with("HTTP/1.1 503 ");
@@ -407,9 +429,10 @@ fn at_the_descriptor_limit_connected_clients_are_served_and_others_wait() {
         }
         // As those before them go, the others come in.
         for (number, mut next) in others.into_iter().enumerate() {
-            assert_eq!(ask(&mut next, "/").1, b"<h1>here</h1>", "{driver} {number}");
+            assert_eq!(next.ask("/").1, b"<h1>here</h1>", "{driver} {number}");
         }
-        assert_eq!(ask(&mut first, "/").1, b"<h1>here</h1>", "{driver}");
+        assert_eq!(first.ask("/").1, b"<h1>here</h1>", "{driver}");
+        drop(first);
         serving.stop(Signal::TERM);
     }
 }

@@ -201,14 +201,15 @@ impl Seats {
 
     /// Chooses the connections that have had their last answer, and those that have been idle for longest,
     /// one of eight and 32 at most, and gives out their cancellers: there are more connections than there is
-    /// room for. One that became idle in this second may have a request on its way, and one that ends since
-    /// then its answer: these are left.
+    /// room for. One that became idle less than a whole second ago may have a request on its way, and one
+    /// that ends since then its answer: these are left.
     pub(crate) fn evict_idle(&self, now: u32) -> Vec<TransportCanceller> {
         let mut seats = self.seats.borrow_mut();
         let linger = seconds_of(self.deadlines.borrow().linger).saturating_add(1);
         let is_idle = |seat: &Seat| {
             let waits = match seat.waits {
-                Waits::Request => seat.since < now,
+                // The second it began in may have been nearly over, as in `judge`.
+                Waits::Request => now.saturating_sub(seat.since) > 1,
                 // The client may go on sending; what of its time is over counts.
                 Waits::End => seat.grace_left < linger,
                 _ => false,
@@ -407,7 +408,11 @@ fn judge(seat: &Seat, now: u32, stopping: bool, deadlines: &Deadlines) -> Verdic
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::transport::Transport;
+    use ringroad_engine::net::{TcpListener, TcpStream};
+    use ringroad_engine::{DriverName, Runtime};
 
     fn seat(waits: Waits, since: u32) -> Seat {
         Seat {
@@ -469,6 +474,23 @@ mod tests {
         // It may have begun at the very end of its second.
         assert_eq!(verdict(Waits::Head, 100, 110), Verdict::None);
         assert_eq!(verdict(Waits::Head, 100, 111), Verdict::Overdue(Waits::Head));
+    }
+
+    #[test]
+    fn only_a_connection_that_was_idle_for_a_whole_second_makes_room() {
+        let runtime = Runtime::new(DriverName::Poll).unwrap();
+        runtime
+            .block_on(async {
+                let seats = Seats::new(Deadlines::default());
+                let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+                let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+                seats.take(Transport::from(stream).canceller(), 100);
+                // It may have taken its seat at the very end of its second.
+                assert_eq!(seats.evict_idle(100).len(), 0);
+                assert_eq!(seats.evict_idle(101).len(), 0);
+                assert_eq!(seats.evict_idle(102).len(), 1);
+            })
+            .unwrap();
     }
 
     #[test]
