@@ -169,6 +169,8 @@ pub struct Context {
     at_end: [Option<Rc<dyn AtEnd>>; 3],
     /// Lines of the answer that the log names.
     pub answer_lines: Vec<(String, Vec<u8>)>,
+    /// What a change has made void, besides its own target.
+    void: RefCell<Vec<String>>,
 }
 
 /// Is called when a request is over.
@@ -289,6 +291,7 @@ impl Flow {
             watch: Watch::Sent,
             at_end: [None, None, None],
             answer_lines: Vec::new(),
+            void: RefCell::default(),
         };
         Flow { request, context }
     }
@@ -343,6 +346,26 @@ impl Flow {
     /// the one that the route was chosen by.
     pub fn target(&self) -> &str {
         self.context.original.as_deref().unwrap_or_else(|| self.request.head().target())
+    }
+
+    /// Path and query of the [target](Self::target): what clients and answers name, whatever the endpoint is
+    /// asked for.
+    pub fn public_path(&self) -> (&str, Option<&str>) {
+        let Some(original) = self.context.original.as_deref() else {
+            return (self.request.path(), self.request.query());
+        };
+        // It may be a whole URL (RFC 9112 §3.2.2).
+        let target = match original.split_once("://") {
+            Some((scheme, rest)) if !scheme.contains(['/', '?']) => {
+                rest.find(['/', '?']).and_then(|at| rest.get(at..)).unwrap_or("/")
+            }
+            _ => original,
+        };
+        let (path, query) = match target.split_once('?') {
+            Some((path, query)) => (path, Some(query)),
+            None => (target, None),
+        };
+        (if path.is_empty() { "/" } else { path }, query)
     }
 
     /// The target as the client sent it, with its dots and slashes. For logs.
@@ -483,6 +506,17 @@ impl Context {
     /// The target that the client has asked for, if a step has changed it.
     pub fn original(&self) -> Option<&str> {
         self.original.as_deref()
+    }
+
+    /// Notes the path and query here of a place that the answer to a change names by another one. The cache
+    /// removes what it has of it.
+    pub fn note_void(&self, target: String) {
+        self.void.borrow_mut().push(target);
+    }
+
+    /// Takes what [`note_void`](Self::note_void) has noted.
+    pub fn take_void(&self) -> Vec<String> {
+        self.void.take()
     }
 
     /// Where the part of the decoded path that is below the route begins. A step that has changed the path

@@ -410,9 +410,11 @@ impl Here {
         key
     }
 
+    /// The key of what the client has asked for (RFC 9111 §2). What a step has made of the path is part of
+    /// the place: changes and purges name the public path, and an application may answer by that one.
     fn key_of(&self, flow: &Flow) -> Vec<u8> {
-        let request = &flow.request;
-        self.key(request.authority().unwrap_or_default(), flow.scheme(), request.path(), request.query())
+        let (path, query) = flow.public_path();
+        self.key(flow.request.authority().unwrap_or_default(), flow.scheme(), path, query)
     }
 
     /// What an answer belongs to besides its key.
@@ -429,6 +431,11 @@ impl Here {
             let length = value.map_or(0, |value| value.len() as u32 + 1);
             place.extend_from_slice(&length.to_le_bytes());
             place.extend_from_slice(value.unwrap_or_default());
+        }
+        if flow.is_rewritten() {
+            // Last, so that its length is known.
+            let request = &flow.request;
+            place.extend(self.key("", flow.scheme(), request.path(), request.query()));
         }
         place
     }
@@ -833,14 +840,13 @@ impl Here {
 
     /// Removes what an unsafe method has made void (RFC 9111 §4.4).
     fn invalidate(&self, flow: &Flow, response: &Response) {
-        let request = &flow.request;
-        let (authority, scheme) = (request.authority().unwrap_or_default(), flow.scheme());
+        let (authority, scheme) = (flow.request.authority().unwrap_or_default(), flow.scheme());
+        let (path, _) = flow.public_path();
         self.state.purge(Purge::Key(&self.key_of(flow)));
-        for name in ["location", "content-location"] {
-            let place = OfResponse(response).first(name);
-            let Some(target) = place.as_deref().and_then(|place| on_this_host(place, authority, request.path())) else {
-                continue;
-            };
+        let named = ["location", "content-location"].into_iter().filter_map(|name| {
+            on_this_host(&OfResponse(response).first(name)?, authority, path)
+        });
+        for target in named.chain(flow.context.take_void()) {
             let (path, query) = match target.split_once('?') {
                 Some((path, query)) => (path, Some(query)),
                 None => (&*target, None),
@@ -876,7 +882,7 @@ impl Here {
             }
         });
         if !tagged {
-            let path = flow.request.path();
+            let (path, _) = flow.public_path();
             count = match path.strip_suffix('*') {
                 Some(beginning) => {
                     let authority = flow.request.authority().unwrap_or_default();

@@ -7,6 +7,7 @@ use crate::answer::Context;
 use ringroad_gate::client::{push_address, push_forwarded};
 use ringroad_gate::words;
 use ringroad_http::{EncodeError, Field, FieldBlock, Fields, Method, Request, Response, Status, Version};
+use ringroad_policy::fresh::is_safe;
 use ringroad_wire::Encoder;
 use ringroad_wire::ws::handshake::accept_key;
 
@@ -279,6 +280,19 @@ fn places<'r>(handing: &Handing<'r>) -> Option<Places<'r>> {
     Places::of(route.settings(), request, asking.original(), asking.route_path().len(), target)
 }
 
+/// Notes the places here of what the answer to a change names, for the cache.
+fn note_void(fields: Fields<'_>, handing: &Handing<'_>) {
+    let Handing { route, request, asking, target } = *handing;
+    let below = asking.route_path().len();
+    let Some(places) = Places::known(route.settings(), request, asking.original(), below, target) else {
+        return;
+    };
+    for name in ["location", "content-location"] {
+        let here = fields.get(name).and_then(|value| places.here(value));
+        here.into_iter().for_each(|target| asking.note_void(target));
+    }
+}
+
 /// The head of an answer from behind, as ours. The date is the library's, which has a clock of its own,
 /// unless a step reckons with the origin's.
 pub(super) fn response(
@@ -304,6 +318,9 @@ pub(super) fn response(
     };
     let names_places = fields.iter().any(|field| location::is_of_a_place(field.name));
     let places = if names_places { places(handing) } else { None };
+    if names_places && !is_safe(handing.request.method_name()) {
+        note_void(fields, handing);
+    }
     for field in fields.iter() {
         let ours = (is_one_of(field.name, OF_THE_HOP) && !is_challenge(field.name))
             || field.name.eq_ignore_ascii_case(b"date");

@@ -39,9 +39,17 @@ impl<'r> Places<'r> {
         below: usize,
         sent: &'r str,
     ) -> Option<Places<'r>> {
-        if !settings.map_locations {
-            return None;
-        }
+        settings.map_locations.then(|| Places::known(settings, request, original, below, sent)).flatten()
+    }
+
+    /// As [`of`](Self::of), also where places are left as they are: for what the cache has of them.
+    pub(super) fn known(
+        settings: &'r Proxy,
+        request: &'r Request,
+        original: Option<&'r str>,
+        below: usize,
+        sent: &'r str,
+    ) -> Option<Places<'r>> {
         let sent = sent.split('?').next().unwrap_or_default();
         let asked = original.map_or(request.path(), path_of);
         let prefixes = match prefixes(asked, below, sent) {
@@ -75,6 +83,18 @@ impl<'r> Places<'r> {
         Some(format!("{before}{}{behind}", self.place(url)?))
     }
 
+    /// Path and query here of what `Location` or `Content-Location` names, where that is told in the words of
+    /// the server behind: its own URL, or a path there.
+    pub(super) fn here(&self, value: &[u8]) -> Option<String> {
+        let value = str::from_utf8(value).ok()?;
+        let target = match value.starts_with('/') && !value.starts_with("//") {
+            true => self.here_of(value),
+            false => self.place(value),
+        }?;
+        let end = target.find('#').unwrap_or(target.len());
+        target.get(..end).map(str::to_owned)
+    }
+
     /// A URL of the server behind as a place here; `None`: it is none, or has no place here.
     fn place(&self, url: &str) -> Option<String> {
         // Browsers take tabs and line breaks out of a URL, so that its parts are others than they seem.
@@ -87,6 +107,11 @@ impl<'r> Places<'r> {
         if !self.is_own(authority) {
             return None;
         }
+        self.here_of(place)
+    }
+
+    /// What a path behind, with its query, is here.
+    fn here_of(&self, place: &str) -> Option<String> {
         let (path, tail) = place.split_at(place.find(['?', '#']).unwrap_or(place.len()));
         let path = if path.is_empty() { "/" } else { path };
         let (behind, here) = &self.prefixes;

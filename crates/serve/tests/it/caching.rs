@@ -454,6 +454,66 @@ drivers!(unsafe_methods_and_purges_remove_what_is_kept, |driver: DriverName| {
     }
 });
 
+// A change names the place of `/a/2` in the words of either side; the server behind is asked for other paths.
+drivers!(a_change_removes_what_is_kept_of_its_paths_also_where_they_are_rewritten, |driver: DriverName| {
+    let named = Arc::new(Mutex::new(String::new()));
+    let names = Arc::clone(&named);
+    let (to, count) = origin(move |head, number| match head.starts_with("GET") {
+        true => ok("Cache-Control: max-age=600\r\n", &number.to_string()),
+        false => {
+            let place = names.lock().unwrap();
+            format!("HTTP/1.1 201 Created\r\nContent-Location: {place}\r\nContent-Length: 0\r\n\r\n")
+        }
+    });
+    for more in [
+        "rewrite = \"/v1{path}\"",
+        "rewrite = \"/v1{path}\"\nmap_locations = false",
+        "rewrite = \"/v1/{rest}\"",
+    ] {
+        let site = site(driver, to, ", purge_from = \"127.0.0.0/8\"", more);
+        let mut client = site.client();
+        let fill = || {
+            // Answers of one worker are those of all.
+            for path in ["/a/1", "/a/2", "/b?q"] {
+                site.client().get(path);
+            }
+            asked(&count)
+        };
+        for (method, path, place, gone) in [
+            ("POST", "/a/1", "/a/2".to_owned(), 2),
+            ("PUT", "/a/1", "/v1/a/2".to_owned(), 2),
+            ("DELETE", "/other", format!("http://{to}/v1/a/2"), 1),
+            ("POST", "/a/1?q", "2".to_owned(), 1),
+            ("POST", "/b?q", "/other".to_owned(), 1),
+            ("POST", "/other", "/b".to_owned(), 0),
+        ] {
+            named.lock().unwrap().clone_from(&place);
+            fill();
+            let before = fill();
+            assert_eq!(client.ask(method, path, &[("Content-Length", "0")]).status, 201);
+            assert_eq!(fill() - before, gone + 1, "{method} {path} {place} {more}");
+        }
+        for (path, purged) in [("/a/1", 1), ("/a/*", 2), ("/v1/a/1", 0)] {
+            fill();
+            let told = client.ask("PURGE", path, &[]);
+            assert_eq!(told.text(), format!("{{\"purged\":{purged}}}\n"), "{path} {more}");
+        }
+    }
+});
+
+drivers!(paths_that_a_rewrite_makes_one_have_answers_of_their_own, |driver: DriverName| {
+    let (to, _) = origin(|head, _| {
+        let public = head.lines().find_map(|line| line.strip_prefix("X-Path: "));
+        ok("Cache-Control: max-age=600\r\n", public.unwrap())
+    });
+    let more = "rewrite = \"/index.php\"\nheaders = { request = { set = { X-Path = \"{target}\" } } }";
+    let site = site(driver, to, "", more);
+    let mut client = site.client();
+    for path in ["/a", "/b", "/a", "/b?q", "/b"] {
+        assert_eq!(client.get(path).text(), path);
+    }
+});
+
 drivers!(a_purge_reaches_what_is_on_its_way_and_nothing_else, |driver: DriverName| {
     for collapse in ["", ", collapse = false"] {
         let head = "HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nContent-Length: 4\r\n\r\n";
