@@ -17,6 +17,7 @@ use super::{Cancels, Record, Shared, Users, locked};
 use crate::topics::{Hub, Id};
 use ringroad_engine::spawn;
 use ringroad_engine::sync::UnboundedReceiver;
+use ringroad_engine::sync::budget::Turns;
 use ringroad_engine::time::{sleep, timeout};
 use ringroad_stores::redis::{Client, Event, Redis, Reply, Script, Settings, Subscriber};
 use ringroad_tls::TlsError;
@@ -27,7 +28,6 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::Poll;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// How soon the stream is read again after the server did not answer, or while nothing is subscribed.
@@ -106,6 +106,25 @@ struct Stand {
     /// The last record, and a hash of it.
     last: (Id, u64),
     page: usize,
+    turns: Turns,
+}
+
+/// What comes first: an event, or (`None`) that a look is asked for. A channel that always has messages
+/// leaves every second turn to the look.
+async fn first_of<E>(
+    turns: &mut Turns,
+    event: impl Future<Output = E>,
+    look: impl Future<Output = ()>,
+) -> Option<E> {
+    let (mut event, mut look) = (pin!(event), pin!(look));
+    poll_fn(|context| {
+        turns.poll(
+            context,
+            |context| event.as_mut().poll(context).map(Some),
+            |context| look.as_mut().poll(context).map(|()| None),
+        )
+    })
+    .await
 }
 
 fn hash(record: &str) -> u64 {
@@ -306,9 +325,10 @@ impl Shared {
             old: 0,
             last: (hub.last(), 0),
             page: PAGE_MAX,
+            turns: Turns::default(),
         };
         loop {
-            match self.event(&mut subscriber, stand.is_behind).await {
+            match self.event(&mut subscriber, &mut stand).await {
                 Some(Event::Subscribed { .. }) => {
                     stand.is_subscribed = true;
                     stand.is_behind = true;
@@ -348,16 +368,10 @@ impl Shared {
     }
 
     /// The next event; `None`: a caller asks for a look, or `RETRY` is over where the hub is behind.
-    async fn event(&self, subscriber: &mut Subscriber, is_behind: bool) -> Option<Event> {
-        let mut next = pin!(subscriber.next());
-        let mut look = pin!(self.look.notified());
-        let event = poll_fn(|context| {
-            if let Poll::Ready(event) = next.as_mut().poll(context) {
-                return Poll::Ready(Some(event));
-            }
-            look.as_mut().poll(context).map(|()| None)
-        });
-        if is_behind { timeout(RETRY, event).await.ok().flatten() } else { event.await }
+    async fn event(&self, subscriber: &mut Subscriber, stand: &mut Stand) -> Option<Event> {
+        let Stand { is_behind, turns, .. } = stand;
+        let event = first_of(turns, subscriber.next(), self.look.notified());
+        if *is_behind { timeout(RETRY, event).await.ok().flatten() } else { event.await }
     }
 
     /// Takes a record that came by the channel.
@@ -460,5 +474,27 @@ fn entry_of(entry: &Reply) -> Option<(u64, String)> {
 impl fmt::Debug for Stream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}, {}", self.redis, self.channel)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use ringroad_engine::{DriverName, Runtime};
+    use std::future::ready;
+
+    #[test]
+    fn a_channel_that_always_has_messages_leaves_turns_to_the_look_that_a_caller_asks_for() {
+        let runtime = Runtime::new(DriverName::Poll).unwrap();
+        runtime
+            .block_on(async {
+                let (mut turns, mut came) = (Turns::default(), Vec::new());
+                for message in 0..4 {
+                    came.push(first_of(&mut turns, ready(message), ready(())).await);
+                }
+                assert_eq!(came, [Some(0), None, Some(2), None]);
+            })
+            .unwrap();
     }
 }
