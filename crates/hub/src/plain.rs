@@ -16,11 +16,12 @@ use ringroad_engine::time::timeout;
 use ringroad_http::ws::{CloseCode, Frame, Options, Sender, WebSocket};
 use ringroad_http::{Request, Response, Status};
 use serde::{Deserialize, Serialize};
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime};
 
 /// A slow member is closed with this: it comes back with the last message that it has.
@@ -75,7 +76,7 @@ pub(crate) fn frame(publication: &Publication) -> Frame {
 
 /// A session as a member.
 struct Socket {
-    sender: Sender,
+    exit: Exit,
     hub: Hub,
     rights: Rights,
 }
@@ -86,11 +87,11 @@ impl Member for Socket {
         if !may_read(&self.hub, &self.rights, publication) {
             return false;
         }
-        match self.sender.send_frame(publication.frame()) {
+        match self.exit.sender.send_frame(publication.frame()) {
             Ok(()) => true,
             Err(SendError::Full) => {
                 self.hub.0.counts.closed_slow.fetch_add(1, Ordering::Relaxed);
-                self.sender.close_now(TOO_SLOW, TOO_SLOW_TEXT);
+                self.exit.close_now(TOO_SLOW, TOO_SLOW_TEXT);
                 false
             }
             Err(SendError::Closed) => false,
@@ -98,7 +99,7 @@ impl Member for Socket {
     }
 
     fn lost(&self) {
-        self.sender.close_now(LOST, "messages are missing: connect again with the id of the last one");
+        self.exit.close_now(LOST, "messages are missing: connect again with the id of the last one");
     }
 }
 
@@ -145,17 +146,55 @@ pub(crate) fn options(hub: &Hub) -> Options {
         .ping(Some((settings.heartbeat, Duration::from_secs(10))))
 }
 
+/// The sending side of a session, by which the hub closes it.
+pub(crate) struct Exit {
+    pub(crate) sender: Sender,
+    /// The session's task, while it waits for its client.
+    waker: RefCell<Option<Waker>>,
+}
+
+impl Exit {
+    pub(crate) fn new(socket: &WebSocket) -> Exit {
+        Exit { sender: socket.sender(), waker: RefCell::default() }
+    }
+
+    /// Closes the session, drops what waits for its client, and has the session let go what it holds.
+    pub(crate) fn close_now(&self, code: CloseCode, reason: &str) {
+        self.sender.close_now(code, reason);
+        self.wake();
+    }
+
+    pub(crate) fn wake(&self) {
+        let waker = self.waker.borrow_mut().take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
 /// The next message of a client; `None` once the session ends. That is known when the client has closed or
-/// broken the protocol, and its connection may stay for seconds: what the client holds is let go before, and
-/// then the session is heard out ([`heard_out`]).
+/// broken the protocol, or the hub has closed the session, and its connection may stay for seconds: what the
+/// client holds is let go before, and then the session is heard out ([`heard_out`]).
 pub(crate) fn poll_said(
     socket: &mut WebSocket,
+    exit: &Exit,
     context: &mut Context<'_>,
 ) -> Poll<Option<ringroad_http::ws::Message>> {
+    // What still comes from a client that was closed is not taken.
+    if exit.sender.is_closed() {
+        return Poll::Ready(None);
+    }
     match socket.poll_recv(context) {
         Poll::Ready(received) => Poll::Ready(received.ok().flatten()),
-        Poll::Pending if socket.ending().is_some() => Poll::Ready(None),
-        Poll::Pending => Poll::Pending,
+        Poll::Pending if exit.sender.is_closed() => Poll::Ready(None),
+        Poll::Pending => {
+            let mut waker = exit.waker.borrow_mut();
+            match &mut *waker {
+                Some(waker) => waker.clone_from(context.waker()),
+                None => *waker = Some(context.waker().clone()),
+            }
+            Poll::Pending
+        }
     }
 }
 
@@ -177,14 +216,14 @@ async fn serve(hub: Hub, subscribes: Subscribes, mut socket: WebSocket) {
     let Some((member, membership)) = Box::pin(begin(&hub, subscribes, &mut socket)).await else { return };
     let rights = &member.rights;
     let Some(until) = rights.until else {
-        talk(&hub, rights, &mut socket).await;
+        talk(&hub, &member, &mut socket).await;
         drop(membership);
         return Box::pin(heard_out(socket)).await;
     };
     let left = until.duration_since(SystemTime::now()).unwrap_or_default();
-    if Box::pin(timeout(left, talk(&hub, rights, &mut socket))).await.is_err() {
+    if Box::pin(timeout(left, talk(&hub, &member, &mut socket))).await.is_err() {
         let why = "the token has expired: connect again with another";
-        let _ = Box::pin(socket.close(EXPIRED, why)).await;
+        member.exit.sender.close(EXPIRED, why);
     }
     drop(membership);
     Box::pin(heard_out(socket)).await;
@@ -197,7 +236,7 @@ async fn begin(
     socket: &mut WebSocket,
 ) -> Option<(Rc<Socket>, Membership)> {
     let Subscribes { wanted, matchers, mut after, rights } = subscribes;
-    let member = Rc::new(Socket { sender: socket.sender(), hub: hub.clone(), rights });
+    let member = Rc::new(Socket { exit: Exit::new(socket), hub: hub.clone(), rights });
     let rights = &member.rights;
     let mut is_first = true;
     if hub.reach(after).await.is_err() {
@@ -217,7 +256,7 @@ async fn begin(
             let names: Vec<&str> = matchers.iter().map(Matcher::text).collect();
             let head = Subscribed { subscribed: &names, id, recovered: found.recovered };
             // Queued before anything that comes from now on: nothing is waited for in between.
-            if member.sender.send(serde_json::to_string(&head).unwrap_or_default()).is_err() {
+            if member.exit.sender.send(serde_json::to_string(&head).unwrap_or_default()).is_err() {
                 return None;
             }
         } else if !found.recovered {
@@ -241,23 +280,19 @@ async fn begin(
 }
 
 /// Takes what the client publishes, until the session ends.
-async fn talk(hub: &Hub, rights: &Rights, socket: &mut WebSocket) {
-    while let Some(message) = poll_fn(|context| poll_said(socket, context)).await {
-        if !Box::pin(take(hub, rights, socket, message)).await {
+async fn talk(hub: &Hub, member: &Socket, socket: &mut WebSocket) {
+    while let Some(message) = poll_fn(|context| poll_said(socket, &member.exit, context)).await {
+        if !Box::pin(take(hub, member, message)).await {
             return;
         }
     }
 }
 
 /// Publishes what the client has sent. False: the session was closed instead.
-async fn take(
-    hub: &Hub,
-    rights: &Rights,
-    socket: &mut WebSocket,
-    message: ringroad_http::ws::Message,
-) -> bool {
+async fn take(hub: &Hub, member: &Socket, message: ringroad_http::ws::Message) -> bool {
+    let Socket { exit: Exit { sender, .. }, rights, .. } = member;
     if matches!(rights.publish, Grant::None) {
-        let _ = socket.close(REFUSED, "publishing is not allowed here").await;
+        sender.close(REFUSED, "publishing is not allowed here");
         return false;
     }
     let said = message.as_text().and_then(|text| serde_json::from_str::<Said>(text).ok());
@@ -270,7 +305,7 @@ async fn take(
             && said.kind.as_deref() != Some(crate::subscriptions::KIND)
     };
     if said.as_ref().is_some_and(|said| !covers(said)) {
-        let _ = socket.close(REFUSED, "the token does not cover this topic").await;
+        sender.close(REFUSED, "the token does not cover this topic");
         return false;
     }
     let published = match said {
@@ -281,12 +316,12 @@ async fn take(
         None => Err(None),
     };
     if published == Err(Some(PublishError::Unavailable)) {
-        let _ = socket.close(UNAVAILABLE, "the hub's server takes nothing now").await;
+        sender.close(UNAVAILABLE, "the hub's server takes nothing now");
         return false;
     }
     if published.is_err() {
         let why = "expected {\"topic\":…,\"data\":…}, not longer than the hub allows";
-        let _ = socket.close(REFUSED, why).await;
+        sender.close(REFUSED, why);
         return false;
     }
     true

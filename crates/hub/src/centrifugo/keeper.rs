@@ -72,7 +72,7 @@ impl Keeper {
             let Some(client) = weak.upgrade() else { continue };
             if let Some(why) = self.look_at(&client, now) {
                 client.end(why);
-            } else if !client.sender.is_closed() {
+            } else if !client.exit.sender.is_closed() {
                 let at = second + client.hub.settings().heartbeat.as_secs().max(1);
                 self.due.borrow_mut().entry(at).or_default().push(weak);
             }
@@ -94,7 +94,7 @@ impl Keeper {
             client.ask(Action::LookAtSubscriptions);
         }
         // A client that does not take this is slow, or it is closed already.
-        let _ = client.sender.send_frame(&self.ping);
+        let _ = client.exit.sender.send_frame(&self.ping);
         None
     }
 }

@@ -10,7 +10,7 @@ use crate::endpoint::Endpoint;
 use crate::local::{Member, Membership, attend, join};
 use crate::topics::{Hub, Id, Message, Publication, PublishError, Since, Wanted};
 use crate::{plain, presence};
-use ringroad_http::ws::{CloseCode, SendError, Sender, WebSocket};
+use ringroad_http::ws::{CloseCode, SendError, WebSocket};
 use ringroad_http::{Request, Response};
 use serde_json::{Map, Value, json};
 use std::cell::{Cell, RefCell};
@@ -19,7 +19,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Poll, Waker};
+use std::task::Poll;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Most channels of a connection.
@@ -53,7 +53,7 @@ pub(super) enum Action {
 
 /// A connection as a member of all its channels.
 pub(super) struct Client {
-    pub(super) sender: Sender,
+    pub(super) exit: plain::Exit,
     pub(super) hub: Hub,
     pub(super) id: Box<str>,
     pub(super) person: RefCell<Person>,
@@ -64,7 +64,6 @@ pub(super) struct Client {
     /// Channels of which it may read private messages by a token for them, or because they name its user.
     private: RefCell<HashSet<String>>,
     actions: RefCell<Vec<Action>>,
-    waker: RefCell<Option<Waker>>,
 }
 
 impl Client {
@@ -75,14 +74,11 @@ impl Client {
             actions.push(action);
         }
         drop(actions);
-        let waker = self.waker.borrow_mut().take();
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        self.exit.wake();
     }
 
     pub(super) fn end(&self, Disconnect(code, reason): Disconnect) {
-        self.sender.close_now(code, reason);
+        self.exit.close_now(code, reason);
     }
 
     /// What others are told of it.
@@ -111,7 +107,7 @@ impl Member for Client {
         if kind.starts_with(crate::pusher::INTERNAL) || !self.may_read(publication, topic) {
             return false;
         }
-        match self.sender.send_frame(&publication.centrifugo(topic)) {
+        match self.exit.sender.send_frame(&publication.centrifugo(topic)) {
             Ok(()) => true,
             Err(SendError::Full) => {
                 self.hub.0.counts.closed_slow.fetch_add(1, Ordering::Relaxed);
@@ -217,7 +213,7 @@ impl Session {
         let hub = endpoint.hub().clone();
         let urn = crate::subscriptions::random_urn();
         let client = Rc::new(Client {
-            sender: socket.sender(),
+            exit: plain::Exit::new(socket),
             hub,
             id: urn.strip_prefix("urn:uuid:").unwrap_or(&urn).into(),
             person: RefCell::default(),
@@ -226,7 +222,6 @@ impl Session {
             has_subscriptions_that_end: Cell::new(false),
             private: RefCell::default(),
             actions: RefCell::default(),
-            waker: RefCell::default(),
         });
         attend(&client.hub);
         keeper::keep(&client);
@@ -241,13 +236,7 @@ impl Session {
                 if !actions.is_empty() {
                     return Poll::Ready(Next::Actions(actions));
                 }
-                match plain::poll_said(&mut socket, context) {
-                    Poll::Ready(said) => Poll::Ready(Next::Text(said)),
-                    Poll::Pending => {
-                        *client.waker.borrow_mut() = Some(context.waker().clone());
-                        Poll::Pending
-                    }
-                }
+                plain::poll_said(&mut socket, &client.exit, context).map(Next::Text)
             })
             .await;
             let ends = match next {
@@ -267,8 +256,9 @@ impl Session {
             };
             let sent = self.flush(&mut socket).await;
             if let Some(Disconnect(code, reason)) = ends {
-                let _ = socket.close(code, reason).await;
-                return;
+                client.exit.sender.close(code, reason);
+                drop((self, client));
+                return plain::heard_out(socket).await;
             }
             if sent.is_err() {
                 return;
@@ -646,7 +636,7 @@ impl Session {
             Action::Disconnect(code, reason) => {
                 let is_sendable = (3000..5000).contains(&code) && reason.len() <= 100;
                 let code = CloseCode::new(if is_sendable { code } else { 3503 });
-                self.client.sender.close(code, if is_sendable { &reason } else { "force disconnect" });
+                self.client.exit.sender.close(code, if is_sendable { &reason } else { "force disconnect" });
                 None
             }
             Action::Unsubscribe(channel) => {

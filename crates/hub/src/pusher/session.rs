@@ -4,10 +4,10 @@ use super::sign::is_authorized;
 use super::{App, CLIENT, INTERNAL, Kind, is_channel, keeps_last, kind};
 use crate::endpoint::upgrade_required;
 use crate::local::{Member, Membership, join};
-use crate::plain::{heard_out, poll_said};
+use crate::plain::{Exit, heard_out, poll_said};
 use crate::presence;
 use crate::topics::{Hub, Message, Publication, PublishError, Wanted};
-use ringroad_http::ws::{CloseCode, Frame, Origins, SendError, Sender, WebSocket};
+use ringroad_http::ws::{CloseCode, Frame, Origins, SendError, WebSocket};
 use ringroad_http::{Request, Response};
 use serde_json::{Map, Value, json};
 use std::cell::Cell;
@@ -66,7 +66,7 @@ pub(super) fn connect(
 
 /// A connection as a member of all its channels.
 struct Client {
-    sender: Sender,
+    exit: Exit,
     hub: Hub,
     id: Box<str>,
 }
@@ -79,11 +79,11 @@ impl Member for Client {
         if is_own || (message.private && kind(channel) == Kind::Public) {
             return false;
         }
-        match self.sender.send_frame(&publication.pusher(channel)) {
+        match self.exit.sender.send_frame(&publication.pusher(channel)) {
             Ok(()) => true,
             Err(SendError::Full) => {
                 self.hub.0.counts.closed_slow.fetch_add(1, Ordering::Relaxed);
-                self.sender.close_now(TOO_SLOW, "too slow: connect again");
+                self.exit.close_now(TOO_SLOW, "too slow: connect again");
                 false
             }
             Err(SendError::Closed) => false,
@@ -150,7 +150,7 @@ impl Session {
         let random = RandomState::new().hash_one(0_u8);
         // Two numbers with a point between them: libraries check for it.
         let id = format!("{}.{}", random >> 33, random & 0x7fff_ffff).into();
-        let client = Rc::new(Client { sender: socket.sender(), hub: hub.clone(), id });
+        let client = Rc::new(Client { exit: Exit::new(socket), hub: hub.clone(), id });
         Session { hub, app, client, channels: HashMap::new(), events: Cell::new((Instant::now(), 0)) }
     }
 
@@ -160,7 +160,8 @@ impl Session {
         if socket.send(first.to_string()).await.is_err() {
             return;
         }
-        while let Some(message) = poll_fn(|context| poll_said(&mut socket, context)).await {
+        let client = Rc::clone(&self.client);
+        while let Some(message) = poll_fn(|context| poll_said(&mut socket, &client.exit, context)).await {
             let event = message.as_text().and_then(|text| serde_json::from_str::<Value>(text).ok());
             let Some(Value::Object(event)) = event else {
                 self.say(error(None, "Invalid message: expected an event in JSON"));
@@ -175,8 +176,8 @@ impl Session {
 
     /// Queues a text; a client that does not take it is closed as a slow one.
     fn say(&self, text: String) {
-        if self.client.sender.send_frame(&Frame::text(&text)) == Err(SendError::Full) {
-            self.client.sender.close_now(TOO_SLOW, "too slow: connect again");
+        if self.client.exit.sender.send_frame(&Frame::text(&text)) == Err(SendError::Full) {
+            self.client.exit.close_now(TOO_SLOW, "too slow: connect again");
         }
     }
 

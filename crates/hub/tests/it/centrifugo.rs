@@ -245,6 +245,23 @@ drivers!(a_client_that_closes_or_breaks_the_protocol_has_left_before_the_connect
     });
 });
 
+drivers!(a_client_that_the_hub_closes_has_left_before_the_connection_ends, |driver| {
+    let handle = start_at(driver, &Hub::new(settings()), here());
+    let mut one = Client::connected(&handle, Some(json!({"sub": "u", "exp": soon()})));
+    one.ask("subscribe", json!({"channel": "a", "join_leave": true}));
+    one.next();
+    let one = std::cell::RefCell::new(one);
+    comes_first(|_, _| {
+        let mut one = one.borrow_mut();
+        let mut other = Client::connected(&handle, Some(json!({"sub": "v", "exp": soon()})));
+        other.ask("subscribe", json!({"channel": "a"}));
+        assert_eq!(one.next()["push"]["join"]["info"]["user"], "v");
+        other.0.say("no command");
+        assert_eq!(one.next()["push"]["leave"]["info"]["user"], "v");
+        other.0.is_heard()
+    });
+});
+
 drivers!(what_is_wrong_gets_the_protocol_s_codes, |driver| {
     let hub = Hub::new(settings());
     let handle = start_at(driver, &hub, here());

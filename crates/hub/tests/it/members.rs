@@ -65,6 +65,28 @@ drivers!(a_member_that_closes_or_breaks_the_protocol_is_none_before_the_connecti
     });
 });
 
+drivers!(a_member_that_the_hub_closes_is_none_before_the_connection_ends, |driver| {
+    let hub = Hub::new(Settings { queue_bytes: 64 << 10, ..settings() });
+    let handle = start(driver, &hub);
+    let closed = || hub.counts().closed_slow.load(std::sync::atomic::Ordering::Relaxed);
+    comes_first(|_, _| {
+        let mut member = Member::open(&handle, "topic=a", "");
+        member.next();
+        assert_eq!(hub.members_of("a"), 1);
+        // It reads nothing any more.
+        let before = closed();
+        while closed() == before {
+            hub.publish("a", Message { data: "x".repeat(20_000), ..Message::default() }).unwrap();
+        }
+        let begun = std::time::Instant::now();
+        while hub.members_of("a") > 0 {
+            assert!(begun.elapsed() < HANG, "a member that was closed is forgotten");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        member.is_heard()
+    });
+});
+
 drivers!(a_member_that_comes_back_gets_all_or_learns_that_some_is_gone, |driver| {
     let hub = Hub::new(Settings { history_messages: 3, ..settings() });
     let handle = start(driver, &hub);
