@@ -1,7 +1,7 @@
 //! Workers on several drivers side by side, and their moves between drivers while clients ask.
 
 use crate::over::Over;
-use crate::support::{Client, Site, configure, start, wait_until};
+use crate::support::{Client, Folder, Site, configure, start, wait_until};
 use ringroad_engine::DriverName;
 use ringroad_engine::choose::{Wish, probe};
 use ringroad_serve::{Event, EventSink, MoveError, Overrides, Service, Source, StartError, load};
@@ -16,7 +16,7 @@ const PAGES: &str = "[[route]]\npath = \"/\"\nkind = \"respond\"\nbody = \"hello
 
 /// Starts what a configuration says about drivers.
 fn started(overrides: Overrides, rest: &str) -> Result<Site, StartError> {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let source = Source::File(configure(folder.path(), rest));
     let config = load(&source, &overrides)?;
     let (tell, events) = channel();

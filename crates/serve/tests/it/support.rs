@@ -16,9 +16,30 @@ pub(crate) const HANG: Duration = Duration::from_secs(300);
 
 /// A folder with a configuration, and the service it describes.
 pub(crate) struct Site {
-    pub(crate) folder: tempfile::TempDir,
+    pub(crate) folder: Folder,
     pub(crate) service: Service,
     pub(crate) events: Receiver<Event>,
+}
+
+/// A folder that is gone when this is dropped, also where a process writes into it at that moment: an
+/// application notes the end of its server. One that comes later finds no folder.
+pub(crate) struct Folder(tempfile::TempDir);
+
+impl Folder {
+    pub(crate) fn new() -> Folder {
+        Folder(tempfile::tempdir().unwrap())
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let is_written_to = |why: std::io::Error| why.kind() == ErrorKind::DirectoryNotEmpty;
+        while std::fs::remove_dir_all(self.path()).is_err_and(is_written_to) {}
+    }
 }
 
 /// Writes the configuration of a site: its top, then `rest`. Where `rest` begins with `@`, it has its own
@@ -35,7 +56,7 @@ pub(crate) fn configure(folder: &Path, rest: &str) -> PathBuf {
 
 /// Starts what `rest` describes, in a folder that `prepare` fills.
 pub(crate) fn start(driver: DriverName, rest: &str, prepare: impl FnOnce(&Path)) -> Site {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     prepare(folder.path());
     let source = Source::File(configure(folder.path(), rest));
     let overrides = Overrides { driver: Some(Wish::Named(driver)), ..Overrides::default() };
