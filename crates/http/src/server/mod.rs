@@ -45,7 +45,7 @@ pub use router::{Layer, LocalServer, Next, Router};
 
 use crate::counters::Counters;
 use crate::h2::Http2;
-use crate::transport::{Bound, ListenAt, Socket};
+use crate::transport::{Bound, ListenAt, Socket, patiently};
 use ringroad_engine::choose::{Choice, Wish, choose};
 use ringroad_engine::net::{ListenOptions, TcpListener};
 use ringroad_engine::signal::{Signal, Signals};
@@ -596,16 +596,19 @@ impl<S: 'static> Job<S> {
         let accepting = std::rc::Rc::clone(&worker);
         let workers = Arc::clone(&self.workers);
         let listening = runtime.block_on(async move {
-            let mut socket = socket.map_or_else(|| Socket::open(&listen_at), Ok)?;
+            let mut socket = match socket {
+                Some(socket) => socket,
+                None => patiently(|| Socket::open(&listen_at)).await?,
+            };
             if let (true, Socket::Address(address)) = (probe, &mut socket) {
-                let alone = TcpListener::bind_with(*address, alone)?;
+                let alone = patiently(|| Ok(TcpListener::bind_with(*address, alone)?)).await?;
                 *address = alone.local_addr()?;
                 drop(alone);
             }
             if let Some(file) = socket.file() {
                 *workers.file.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
             }
-            let (listener, bound) = socket.listen(options)?;
+            let (listener, bound) = patiently(|| socket.listen(options)).await?;
             if let Some(handle) = workers.handles.get(me) {
                 let mut kept = handle.socket.lock().unwrap_or_else(PoisonError::into_inner);
                 *kept = socket.of_worker(&listener);

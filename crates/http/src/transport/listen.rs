@@ -5,7 +5,7 @@ use ringroad_engine::net::{
     Canceller, InheritedSocket, ListenOptions, TcpListener, UnixListenOptions, UnixListener,
     inherited_sockets, literal_with_port,
 };
-use ringroad_engine::{Error, Result};
+use ringroad_engine::{Error, Result, time};
 use socket2::{Domain, SockRef, Type};
 use std::fmt;
 use std::io;
@@ -16,6 +16,7 @@ use std::os::unix::net as unix;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// A configured address to listen on.
 ///
@@ -110,6 +111,13 @@ pub(crate) enum ListenError {
     Look(io::Error),
 }
 
+impl ListenError {
+    /// Whether the address is in use.
+    fn is_in_use(&self) -> bool {
+        matches!(self, ListenError::Engine(why) if why.kind() == io::ErrorKind::AddrInUse)
+    }
+}
+
 impl From<Error> for ListenError {
     fn from(why: Error) -> ListenError {
         ListenError::Engine(why)
@@ -158,6 +166,27 @@ pub(crate) enum Socket {
         /// The file that was made for it; none for a socket that was passed.
         file: Option<SocketFile>,
     },
+}
+
+/// How often an address in use is tried again, and the wait before each time: a second in all.
+const TRIES_AGAIN: u32 = 50;
+const BETWEEN_TRIES: Duration = Duration::from_millis(20);
+
+/// Binds, and tries again for a while where the address is in use.
+///
+/// The sockets of a process with a ring are closed after it has ended, by the kernel's own threads. So an
+/// address may be in use for some milliseconds after its server was killed, and its Unix socket takes
+/// connections that no process will accept. A supervisor starts the next server at once.
+pub(crate) async fn patiently<T>(
+    mut bind: impl FnMut() -> std::result::Result<T, ListenError>,
+) -> std::result::Result<T, ListenError> {
+    for _ in 0..TRIES_AGAIN {
+        match bind() {
+            Err(why) if why.is_in_use() => time::sleep(BETWEEN_TRIES).await,
+            bound => return bound,
+        }
+    }
+    bind()
 }
 
 /// Sockets that were passed and not yet taken by a server.
@@ -363,6 +392,63 @@ impl Transport {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic)]
     use super::*;
+    use ringroad_engine::{DriverName, Runtime};
+
+    /// Each driver that this kernel permits.
+    fn runtimes() -> impl Iterator<Item = Runtime> {
+        let of_kernel = DriverName::ALL.iter().filter(|driver| **driver != DriverName::Sim);
+        of_kernel.filter_map(|driver| Runtime::new(*driver).ok())
+    }
+
+    #[test]
+    fn an_address_of_tcp_whose_last_server_is_still_being_closed_is_tried_again() {
+        for runtime in runtimes() {
+            let last = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = last.local_addr().unwrap();
+            let (mut last, mut tries) = (Some(last), 0);
+            let bound = runtime.block_on(patiently(|| {
+                tries += 1;
+                // The kernel has closed the socket before the third.
+                drop(last.take_if(|_| tries == 3));
+                Ok((TcpListener::bind(address)?.local_addr()?, tries))
+            }));
+            assert_eq!(bound.unwrap().unwrap(), (address, 3));
+        }
+    }
+
+    #[test]
+    fn the_file_of_a_unix_socket_that_is_still_being_closed_is_replaced_once_it_is() {
+        let folder = std::env::temp_dir().join(format!("ringroad-listen-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        for (number, runtime) in runtimes().enumerate() {
+            let path = folder.join(number.to_string());
+            let (mut last, mut tries) = (Some(unix::UnixListener::bind(&path).unwrap()), 0);
+            let at = ListenAt::Unix(path);
+            let opened = runtime.block_on(patiently(|| {
+                tries += 1;
+                drop(last.take_if(|_| tries == 3));
+                Ok((Socket::open(&at)?, tries))
+            }));
+            assert!(matches!(opened.unwrap().unwrap(), (Socket::Unix { .. }, 3)));
+        }
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn only_an_address_in_use_is_tried_again_and_not_for_ever() {
+        let runtime = Runtime::new(DriverName::Poll).unwrap();
+        let tries = |kind: io::ErrorKind| {
+            let mut tries = 0;
+            let refused = runtime.block_on(patiently(|| {
+                tries += 1;
+                Err::<(), _>(ListenError::Engine(Error::layered("bind", kind.into())))
+            }));
+            assert!(matches!(refused.unwrap(), Err(ListenError::Engine(why)) if why.kind() == kind));
+            tries
+        };
+        assert_eq!(tries(io::ErrorKind::PermissionDenied), 1);
+        assert_eq!(tries(io::ErrorKind::AddrInUse), TRIES_AGAIN + 1);
+    }
 
     #[test]
     fn an_address_is_read_as_it_is_shown() {

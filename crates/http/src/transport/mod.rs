@@ -11,7 +11,7 @@ mod tls;
 mod tunnel;
 
 pub use listen::{Bound, ListenAt};
-pub(crate) use listen::{ListenError, Listener, Socket, SocketFile};
+pub(crate) use listen::{ListenError, Listener, Socket, SocketFile, patiently};
 pub use tls::{HandshakeError, TlsSend, TlsStream};
 pub(crate) use tls::{Steps, Unshaken, handshake};
 pub(crate) use tunnel::{Carrier, cancelled, reset};
