@@ -6,7 +6,7 @@
 use crate::error::Error;
 use ringroad_engine::net::{literal, split_zone};
 use std::fmt;
-use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 
 /// What is spoken.
@@ -108,13 +108,25 @@ impl Target {
 pub(crate) fn addresses(host: &str, port: u16) -> Result<Vec<SocketAddr>, Error> {
     let failed = |why: String| Error::failed(format!("resolve, on {host}: {why}"));
     if let Some(address) = literal(host, port) {
-        return Ok(vec![address.map_err(|why| failed(why.to_string()))?]);
+        return Ok(vec![of_peer(address.map_err(|why| failed(why.to_string()))?)]);
     }
     let addresses: Vec<_> = (host, port)
         .to_socket_addrs()
         .map_err(|why| failed(format!("{why} (is the name right, and the resolver reachable?)")))?
         .collect();
+    let addresses: Vec<_> = addresses.into_iter().map(of_peer).collect();
     if addresses.is_empty() { Err(failed("it has no address".to_owned())) } else { Ok(addresses) }
+}
+
+/// The address that a connect to this one reaches. Servers print the unspecified address, on which they
+/// listen, and to the kernel it is this machine (connect(2) on Linux; the same as the loopback address).
+fn of_peer(mut address: SocketAddr) -> SocketAddr {
+    match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
+        IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
+        _ => {}
+    }
+    address
 }
 
 impl FromStr for Target {
@@ -191,6 +203,19 @@ impl fmt::Display for Target {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn the_unspecified_address_is_this_machine_and_the_host_is_named_as_it_was_given() {
+        for (url, host, address) in [
+            ("http://0.0.0.0:81/", "0.0.0.0:81", "127.0.0.1:81"),
+            ("http://[::]:81/", "[::]:81", "[::1]:81"),
+            ("http://127.0.0.2/", "127.0.0.2", "127.0.0.2:80"),
+        ] {
+            let target: Target = url.parse().unwrap();
+            assert_eq!(target.resolve().unwrap(), [address.parse().unwrap()], "{url}");
+            assert_eq!(target.authority(), host);
+        }
+    }
 
     #[test]
     fn a_url_is_taken_apart_and_put_together_again() {

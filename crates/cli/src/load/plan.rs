@@ -398,7 +398,10 @@ fn threads(plan: &Plan) -> u32 {
         Place::Unix(_) => true,
         Place::Tcp(host, _) => {
             host == "localhost"
-                || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
+                || host.parse::<std::net::IpAddr>().is_ok_and(|address| {
+                    let address = address.to_canonical();
+                    address.is_loopback() || address.is_unspecified()
+                })
         }
     });
     if here { (cpus / 2).max(1) } else { cpus }
