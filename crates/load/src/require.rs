@@ -72,7 +72,8 @@ impl FromStr for Requirement {
         };
         let Some(at) = text.find(['<', '>']) else { return refuse("neither < nor > in it") };
         let (name, rest) = text.split_at(at);
-        let name = name.trim();
+        // As records have it, or as summaries print it: p99.9.
+        let name = name.trim().replace('.', "_");
         let Some((_, figure)) = FIGURES.into_iter().find(|(known, _)| *known == name) else {
             return refuse("no figure of that name");
         };
@@ -208,6 +209,9 @@ mod tests {
         for met in [
             "p50<2ms",
             "p50 <= 1001us",
+            "p99_9<9ms",
+            "p99.9<9ms",
+            "p99.99 < 9ms",
             "p99>7ms",
             "mean<2ms",
             "max<0.0081s",
