@@ -207,7 +207,7 @@ fn run_it(
 ) -> Result<u8, Complaint> {
     let stop = Arc::new(AtomicBool::new(false));
     // When a later one ends this process, the kernel ends the children.
-    crate::stopping::on_signals(&[SIGINT, SIGTERM], &stop, |_| ()).map_err(|error| Complaint {
+    crate::stopping::on_signals(&crate::stopping::wishes(), &stop, |_| ()).map_err(|error| Complaint {
         message: format!("registering for signals: {}", why(&error)),
         code: FAILED,
     })?;

@@ -10,7 +10,6 @@ use ringroad_copy::listing::NotMade;
 use ringroad_copy::pack::{Packed, Packing, Unpacked, Unpacking};
 use ringroad_copy::{Control, Event, Observer, Part};
 use ringroad_measure::units::counted;
-use signal_hook::consts::{SIGINT, SIGTERM};
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -36,7 +35,7 @@ impl Observer for Complain {
 fn control() -> io::Result<Arc<Control>> {
     let control = Arc::new(Control::new());
     let stops = Arc::clone(&control);
-    crate::stopping::on_signals(&[SIGINT, SIGTERM], &Arc::default(), move |_| stops.cancel())?;
+    crate::stopping::on_signals(&crate::stopping::wishes(), &Arc::default(), move |_| stops.cancel())?;
     Ok(control)
 }
 

@@ -6,7 +6,8 @@
 //! only a key ends the program: a signal that the terminal sent. Start at [`on_signals`].
 
 use libc::siginfo_t;
-use signal_hook::consts::SIGINT;
+use ringroad_host::process;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithRawSiginfo;
 use signal_hook::low_level::emulate_default_handler;
@@ -100,6 +101,14 @@ impl Watch {
         let _ = self.give.send(comes);
         Ok(())
     }
+}
+
+/// The signals that ask a program to stop: also that its terminal has closed, unless it is to outlive it
+/// (`nohup`).
+pub(crate) fn wishes() -> Vec<i32> {
+    let mut signals = vec![SIGINT, SIGTERM];
+    signals.extend((!process::ignores(SIGHUP)).then_some(SIGHUP));
+    signals
 }
 
 /// Sets `stop` on the first of these signals, and calls `first`.

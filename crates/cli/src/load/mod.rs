@@ -41,7 +41,6 @@ use ringroad_measure::caveat::Level;
 use ringroad_measure::record::Record;
 use ringroad_measure::units::PerSecond;
 use serde_json::Value;
-use signal_hook::consts::{SIGINT, SIGTERM};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -284,10 +283,10 @@ struct Done {
     series: Vec<Point>,
 }
 
-/// Set by SIGINT and SIGTERM.
+/// Set by the signals that ask it to stop.
 fn stop_on_signals() -> Result<Arc<AtomicBool>, Complaint> {
     let stop = Arc::new(AtomicBool::new(false));
-    crate::stopping::on_signals(&[SIGINT, SIGTERM], &stop, |_| ()).map_err(|error| Complaint {
+    crate::stopping::on_signals(&crate::stopping::wishes(), &stop, |_| ()).map_err(|error| Complaint {
         message: format!("registering for signals: {}", why(&error)),
         code: FAILED,
     })?;
