@@ -97,6 +97,7 @@ impl Worker<'_, '_> {
                                 mode.map(|mode| mode | inherited(now))
                             })
                             .or_else(|| now.filter(|_| lent != 0).map(|now| now.mode & !lent)),
+                        without_list: defaults,
                     };
                     let mut fail = |error: Error| errors.push(Error { path: dir.target_path(), ..error });
                     finish.before_times(&mut self.clock, &mut fail);
@@ -159,6 +160,7 @@ impl Worker<'_, '_> {
                     now.filter(|_| !options.default_modes).map(|now| now.mode & (!0o700 | facts.mode))
                 })
                 .filter(|_| fresh),
+            without_list: false,
             names: None,
         };
         let mut errors = Vec::new();

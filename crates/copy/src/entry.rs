@@ -526,6 +526,7 @@ impl Worker<'_, '_> {
             owner: now.map(|now| (now.uid, now.gid)),
             mode: None,
             plain_mode,
+            without_list: options.default_modes,
         };
         let mut errors = Vec::new();
         let mut fail = |error: Error| errors.push(Error { path: entry.target_path(), ..error });

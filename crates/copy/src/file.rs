@@ -386,6 +386,7 @@ impl Worker<'_, '_> {
             owner,
             mode: target.mode,
             plain_mode: target.plain_mode,
+            without_list: options.default_modes,
         };
         let mut errors = Vec::new();
         let mut fail = |error: Error| errors.push(Error { path: entry.target_path(), ..error });

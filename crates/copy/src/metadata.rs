@@ -137,6 +137,9 @@ pub(crate) struct Finish<'a> {
     pub(crate) mode: Option<u32>,
     /// The mode it shall have when the source's is not preserved; `None`: what it has.
     pub(crate) plain_mode: Option<u32>,
+    /// Whether that mode is said without the access list that the target got from its directory, which goes
+    /// then. Beside one, the group's bits of a mode are the list's mask, and would become the group's own.
+    pub(crate) without_list: bool,
 }
 
 /// A file to be finished: an open descriptor, or a name where opening would do something (FIFOs, devices) or
@@ -231,7 +234,7 @@ impl Finish<'_> {
         if preserve.mode || preserve.xattr != Demand::No {
             lists = self.attributes(clock, fail);
         }
-        if self.options.default_modes && self.plain_mode.is_some() {
+        if self.without_list && self.plain_mode.is_some() {
             // Neither the mode nor the rights of others are the directory's.
             lists.changed |= self.shed_lists(&[], &[ACL_ACCESS], clock, fail);
         }

@@ -623,6 +623,8 @@ impl Worker<'_, '_> {
                 owner: Some((now.uid, now.gid)),
                 mode: Some(now.mode),
                 plain_mode: narrowed.map(|(mode, waits)| (now.mode | (waits & !me.umask)) & (!0o700 | mode)),
+                // It is said beside the list, if there is one.
+                without_list: false,
             };
             let mut errors = Vec::new();
             let mut fail = |error: Error| errors.push(Error { path: target.clone(), ..error });

@@ -492,6 +492,10 @@ pub(super) const CASES: &[(&str, &str)] = &[
         "command -v setfacl >/dev/null && mkdir d && setfacl -d -m u:65534:rwx d || exit 0; mkdir -p s/t; echo x >s/f; echo y >s/t/g; chmod 600 s/f; chmod 700 s/t; mkfifo -m 600 s/p; cp -r --no-preserve=mode s d; code; getfacl -R d; cp --no-preserve=mode s/f d; code; getfacl d/f; cp -r s d/n; code; getfacl -R d/n",
     ),
     (
+        "default lists and the directories of the source's path",
+        "command -v setfacl >/dev/null && mkdir d && setfacl -d -m u:65534:rwx,g::r-x,o::--- d || exit 0; mkdir -p p/q/r; chmod 700 p/q; echo x >p/q/r/f; cp -a d e; cp -a d f; cp -a --parents --no-preserve=mode p/q/r d; code; getfacl -R d; cp -r --parents --no-preserve=mode p/q/r e; code; getfacl -R e; cp -p --parents --no-preserve=mode p/q/r/f f; code; getfacl -R f",
+    ),
+    (
         "few descriptors",
         "mkdir -p s/1/2/3/4/5/6/7 s/8/9; for i in $(seq 30); do echo $i >s/1/2/f$i; echo $i >s/1/2/3/4/5/f$i; echo $i >s/8/9/f$i; done; mkfifo s/p; ln s/8/9/f1 s/h; (ulimit -n 20; cp -a s d; code; cp -r s e; code); find d e | sort",
     ),
