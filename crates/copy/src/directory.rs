@@ -326,7 +326,12 @@ impl Worker<'_, '_> {
     ) -> Result<(Option<CString>, bool), Error> {
         let options = self.run.options;
         let Entry { handles, target, .. } = *entry;
-        let mode = mode_to_fill(options, facts);
+        let mut mode = mode_to_fill(options, facts);
+        if mode & MASKED_BY_DEFAULT != 0 && !options.default_modes && entry.dir.has_default_acl(handles) {
+            // Where there is a default list the kernel leaves the umask out, and these bits go into the mask
+            // of the new directory's list.
+            mode &= !(self.run.me.mask() & MASKED_BY_DEFAULT);
+        }
         let made = self
             .clock
             .call(For::Create, || rustix::fs::mkdirat(handles.target(), target, Mode::from_raw_mode(mode)));
@@ -400,6 +405,10 @@ fn mode_to_fill(options: &Options, source: &Facts) -> u32 {
         source.mode & 0o1777 | 0o700
     }
 }
+
+/// Writing by group and others: GNU cp takes it from a directory that it makes as the umask says, also where
+/// the kernel does not.
+const MASKED_BY_DEFAULT: u32 = 0o022;
 
 fn keep_link(options: &Options) -> OFlags {
     if options.keep_directory_symlink { OFlags::empty() } else { OFlags::NOFOLLOW }

@@ -43,6 +43,13 @@ impl Me {
         }
     }
 
+    /// The mask, asked for now if it was not before. Where /proc does not tell it, it takes all from others:
+    /// to change it, as asking does, would touch what other workers make.
+    pub(crate) fn mask(self) -> u32 {
+        let known = self.umask_is_known.then_some(self.umask);
+        known.or_else(umask_of_status).unwrap_or(0o077)
+    }
+
     pub(crate) fn is_root(self) -> bool {
         self.uid == 0
     }
