@@ -6,6 +6,7 @@
 use crate::clock::{Clock, For};
 use crate::dir::{Dir, Handles, lstat, stat};
 use crate::error::{Error, ErrorKind};
+use crate::file::{is_only_added_to, may_be_renamed};
 use crate::journal::Window;
 use crate::links::{Claim, Made, Waiter};
 use crate::metadata::{Finish, Named};
@@ -416,19 +417,34 @@ impl Worker<'_, '_> {
         Ok(Outcome::without_contents(kind, room.backup_path(entry)))
     }
 
-    /// Makes a link that takes the target's name by rename.
+    /// Makes a link that takes the target's name by rename: what is there stays until the link is. Where
+    /// renames are refused, `remove_destination` removes it, once it is clear that the link can be made.
     fn link_over(
         &mut self,
         entry: &Entry<'_>,
         link: impl Fn(&CStr) -> rustix::io::Result<()>,
     ) -> rustix::io::Result<()> {
         let (name, to) = (self.temporary_name(), entry.handles.target());
-        self.clock.call(For::Create, || link(&name))?;
-        let renamed = self.clock.call(For::Create, || rustix::fs::renameat(to, &*name, to, entry.target));
-        if renamed.is_err() {
-            let _ = rustix::fs::unlinkat(to, &*name, AtFlags::empty());
+        let remove = |name: &CStr| rustix::fs::unlinkat(to, name, AtFlags::empty());
+        let replaced = self.clock.call(For::Create, || may_be_renamed(to, entry.target));
+        let removes = self.run.options.remove_destination && !is_only_added_to(to);
+        // What cannot be removed again is not made: there is nothing of this name, and a filter says so.
+        if replaced.is_err() && !(removes && remove(&name) == Err(Errno::NOENT)) {
+            return replaced;
         }
-        renamed
+        self.clock.call(For::Create, || link(&name))?;
+        let replaced = replaced.and_then(|()| {
+            self.clock.call(For::Create, || rustix::fs::renameat(to, &*name, to, entry.target))
+        });
+        if replaced.is_err() {
+            let removed = remove(&name);
+            if !removes || removed.is_err() {
+                return replaced;
+            }
+            self.clock.call(For::Create, || remove(entry.target))?;
+            return self.clock.call(For::Create, || link(entry.target));
+        }
+        replaced
     }
 
     fn symlink(&mut self, entry: &Entry<'_>, facts: &Facts) -> Result<Outcome, Error> {

@@ -726,7 +726,7 @@ impl Worker<'_, '_> {
     fn swap(&mut self, entry: &Entry<'_>, there: &Facts) -> Result<Option<Target>, Error> {
         let options = self.run.options;
         let to = entry.handles.target();
-        if !may_be_renamed(to, entry.target) {
+        if may_be_renamed(to, entry.target).is_err() {
             return Ok(None);
         }
         let name = self.temporary_name();
@@ -778,11 +778,18 @@ fn keeps_its_name(error: &Error) -> bool {
 /// Whether names in a directory may be replaced, as far as that can be found out without making one that
 /// might then have to stay: in a directory that is only added to, and where a filter forbids renaming, it
 /// would. A rename of a name to itself changes nothing, and asks filters all the same.
-fn may_be_renamed(directory: BorrowedFd<'_>, name: &CStr) -> bool {
+pub(crate) fn may_be_renamed(directory: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<()> {
+    if is_only_added_to(directory) {
+        return Err(Errno::PERM);
+    }
+    rustix::fs::renameat(directory, name, directory, name)
+}
+
+/// Whether names in a directory can be added and nothing else (`chattr +a`).
+pub(crate) fn is_only_added_to(directory: BorrowedFd<'_>) -> bool {
     let append = rustix::fs::StatxAttributes::APPEND;
     let about = rustix::fs::statx(directory, c"", AtFlags::EMPTY_PATH, rustix::fs::StatxFlags::TYPE);
-    !about.is_ok_and(|about| about.stx_attributes.contains(append))
-        && rustix::fs::renameat(directory, name, directory, name).is_ok()
+    about.is_ok_and(|about| about.stx_attributes.contains(append))
 }
 
 /// Whether a descriptor is of this file.

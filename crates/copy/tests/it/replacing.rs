@@ -122,7 +122,6 @@ fn files_are_replaced_under_filters_that_forbid_removing_renaming_and_making_dir
 
 #[test]
 fn files_in_folders_that_are_only_added_to_are_replaced_and_nothing_is_left_beside_them() {
-    const FS_APPEND_FL: libc::c_long = 0x20;
     let Some(image) = Image::new(64 << 20) else { return };
     for &engine in engines() {
         // The folder's own times cannot be set, which `resume` does.
@@ -130,15 +129,94 @@ fn files_in_folders_that_are_only_added_to_are_replaced_and_nothing_is_left_besi
             let (_place, source, _) = folders();
             let target = image.mounted.join(format!("{}{at}", engine.name()));
             prepare(&source, &target);
-            let flags = |flags: libc::c_long| {
-                let folder = std::fs::File::open(target.join("d")).unwrap();
-                // SAFETY: FS_IOC_SETFLAGS reads a number from the pointer, which is that of a local.
-                let set = unsafe { libc::ioctl(folder.as_raw_fd(), libc::FS_IOC_SETFLAGS, &raw const flags) };
-                assert_eq!(set, 0);
-            };
-            flags(FS_APPEND_FL);
+            set_flags(&target.join("d"), FS_APPEND_FL);
             replaces(&source, &target, options);
-            flags(0);
+            set_flags(&target.join("d"), 0);
+        }
+    }
+}
+
+/// What `chattr +a` sets: names can be added, and not removed or replaced.
+const FS_APPEND_FL: libc::c_long = 0x20;
+
+/// Sets the flags of a folder, as chattr(1) does.
+fn set_flags(folder: &Path, flags: libc::c_long) {
+    let folder = std::fs::File::open(folder).unwrap();
+    // SAFETY: FS_IOC_SETFLAGS reads a number from the pointer, which is that of a local.
+    let set = unsafe { libc::ioctl(folder.as_raw_fd(), libc::FS_IOC_SETFLAGS, &raw const flags) };
+    assert_eq!(set, 0);
+}
+
+fn names(folder: &Path) -> Vec<std::ffi::OsString> {
+    let mut names: Vec<_> = folder.read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn links_in_a_folder_that_is_only_added_to_are_refused_and_nothing_is_left_beside_what_is_there() {
+    use ringroad_copy::Link;
+    let Some(image) = Image::new(64 << 20) else { return };
+    let linking = |link, remove_destination| Options {
+        link,
+        remove_destination,
+        force: !remove_destination,
+        ..plain(Engine::Threads)
+    };
+    for (at, options) in [
+        linking(Link::Hard, false),
+        linking(Link::Hard, true),
+        linking(Link::Symbolic, false),
+        linking(Link::Symbolic, true),
+        // Two names of one file.
+        archive(Engine::Threads),
+    ]
+    .iter()
+    .enumerate()
+    {
+        let [source, target] = ["s", "t"].map(|name| image.mounted.join(format!("{name}{at}")));
+        std::fs::create_dir(&source).unwrap();
+        std::fs::create_dir(&target).unwrap();
+        std::fs::write(source.join("f"), "new").unwrap();
+        std::fs::hard_link(source.join("f"), source.join("g")).unwrap();
+        std::fs::write(target.join("f"), "old").unwrap();
+        std::fs::write(target.join("g"), "old").unwrap();
+        set_flags(&target, FS_APPEND_FL);
+        let told = Told::default();
+        let report = run(&source, &target, options, &told);
+        set_flags(&target, 0);
+        assert!(report.totals.failed > 0, "{options:?}: {report:?}");
+        assert_eq!(names(&target), ["f", "g"], "{options:?}: {:?}", told.errors.lock().unwrap());
+    }
+}
+
+#[test]
+fn where_no_rename_is_allowed_a_link_replaces_what_is_to_be_removed_before() {
+    use ringroad_copy::Link;
+    const RENAMES: &[i64] = &[libc::SYS_rename, libc::SYS_renameat, libc::SYS_renameat2];
+    for (link, number) in
+        [Link::Hard, Link::Symbolic].into_iter().flat_map(|link| [(link, 1), (link, 38), (link, 22)])
+    {
+        for remove_destination in [true, false] {
+            let (_place, source, target) = folders();
+            std::fs::create_dir_all(&source).unwrap();
+            std::fs::create_dir_all(&target).unwrap();
+            std::fs::write(source.join("f"), "new").unwrap();
+            std::fs::write(target.join("f"), "old").unwrap();
+            let options =
+                Options { link, remove_destination, force: !remove_destination, ..plain(Engine::Threads) };
+            let (from, to) = (source.clone(), target.clone());
+            let failed = std::thread::spawn(move || {
+                deny(seccompiler::SeccompAction::Errno(number), RENAMES);
+                run(&from, &to, &options, &Told::default()).totals.failed
+            })
+            .join()
+            .unwrap();
+            // Without being told to remove it, what is there stays.
+            let (text, refused) = if remove_destination { ("new", 0) } else { ("old", 1) };
+            assert_eq!(failed, refused, "{link:?}, {number}, {remove_destination}");
+            assert_eq!(std::fs::read_to_string(target.join("f")).unwrap(), text, "{link:?}, {number}");
+            assert_eq!(names(&target), ["f"], "{link:?}, {number}, {remove_destination}");
         }
     }
 }
