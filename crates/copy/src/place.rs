@@ -146,11 +146,11 @@ impl Worker<'_, '_> {
             },
         };
         let numbered = backup.kind == BackupKind::Numbered || highest.is_some();
-        let mut number = highest.unwrap_or(0) + 1;
+        let mut number = highest.unwrap_or_default().next();
         loop {
             let mut name = entry.target.to_bytes().to_vec();
             if numbered {
-                name.extend_from_slice(format!(".~{number}~").as_bytes());
+                name.extend_from_slice(&[b".~", &*number.digits, b"~"].concat());
             } else {
                 name.extend_from_slice(backup.suffix.as_bytes());
             }
@@ -189,7 +189,7 @@ impl Worker<'_, '_> {
             match renamed {
                 Ok(()) => return Ok(name),
                 // A backup of this number could not be listed, or was made meanwhile.
-                Err(Errno::EXIST) if numbered => number += 1,
+                Err(Errno::EXIST) if numbered => number = number.next(),
                 // A name that has no room for the suffix is cut to make room for a tilde, by one byte more
                 // than it takes, as GNU does it.
                 Err(Errno::NAMETOOLONG) if !numbered => {
@@ -232,8 +232,46 @@ fn same_entry(entry: &Entry<'_>) -> bool {
     matches!((source, target), (Ok(source), Ok(target)) if source.identity() == target.identity())
 }
 
+/// The number of a backup, in decimal digits without leading zeros: names may hold larger ones than integers.
+/// None at all is less than every number, and its next is 1.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Number {
+    digits: Vec<u8>,
+}
+
+impl Number {
+    fn of(digits: &[u8]) -> Option<Number> {
+        let first = digits.first().is_some_and(|first| *first != b'0');
+        (first && digits.iter().all(u8::is_ascii_digit)).then(|| Number { digits: digits.to_vec() })
+    }
+
+    fn next(&self) -> Number {
+        let mut digits = self.digits.clone();
+        let nines = digits.iter().rev().take_while(|digit| **digit == b'9').count();
+        let (rest, end) = digits.split_at_mut(self.digits.len() - nines);
+        end.fill(b'0');
+        match rest.last_mut() {
+            Some(last) => *last += 1,
+            None => digits.insert(0, b'1'),
+        }
+        Number { digits }
+    }
+}
+
+impl Ord for Number {
+    fn cmp(&self, other: &Number) -> std::cmp::Ordering {
+        self.digits.len().cmp(&other.digits.len()).then_with(|| self.digits.cmp(&other.digits))
+    }
+}
+
+impl PartialOrd for Number {
+    fn partial_cmp(&self, other: &Number) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
 /// The highest N of `name.~N~`.
-fn highest_backup(entry: &Entry<'_>) -> rustix::io::Result<Option<u64>> {
+fn highest_backup(entry: &Entry<'_>) -> rustix::io::Result<Option<Number>> {
     let listing =
         rustix::fs::openat(entry.handles.target(), c".", crate::dir::OPEN_DIRECTORY, Mode::empty())?;
     let mut buffer = vec![MaybeUninit::<u8>::uninit(); 1 << 15];
@@ -251,10 +289,35 @@ fn highest_backup(entry: &Entry<'_>) -> rustix::io::Result<Option<u64>> {
             .strip_prefix(entry.target.to_bytes())
             .and_then(|rest| rest.strip_prefix(b".~"))
             .and_then(|rest| rest.strip_suffix(b"~"))
-            .and_then(|digits| std::str::from_utf8(digits).ok())
-            .filter(|digits| !digits.starts_with(['0', '+']))
-            .and_then(|digits| digits.parse::<u64>().ok());
+            .and_then(Number::of);
         highest = highest.max(number);
     }
     Ok(highest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Number;
+
+    #[test]
+    fn numbers_of_backups_have_no_upper_end() {
+        for (number, after) in [
+            ("", "1"),
+            ("1", "2"),
+            ("9", "10"),
+            ("199", "200"),
+            ("999", "1000"),
+            ("18446744073709551615", "18446744073709551616"),
+            ("99999999999999999999999", "100000000000000000000000"),
+        ] {
+            // What is no number is none at all.
+            let number = Number::of(number.as_bytes()).unwrap_or_default();
+            assert_eq!(number.next().digits, after.as_bytes());
+            assert!(number.next() > number, "{after}");
+        }
+        for none in ["", "0", "01", "+1", "-1", "1a", " 1"] {
+            assert_eq!(Number::of(none.as_bytes()), None, "{none}");
+        }
+        assert!(Number::of(b"10") > Number::of(b"9"));
+    }
 }

@@ -500,6 +500,10 @@ pub(super) const CASES: &[(&str, &str)] = &[
         "command -v setfacl >/dev/null && mkdir d && setfacl -d -m u:65534:rwx,g::r-x,o::--x d || exit 0; for m in 700 711 722 755 770 777 1777; do mkdir m$m; echo x >m$m/f; chmod $m m$m; done; for u in 022 002 027 077; do umask $u; cp -a d $u; mkdir $u/g; cp -r m* $u/g; code; getfacl $u/g/*; done",
     ),
     (
+        "backups with numbers that no integer holds",
+        "echo n >n; for i in 9 10 18446744073709551615 99999999999999999999999 01 +7; do rm -f z*; echo z >z; touch z.~$i~; cp --backup=numbered n z; code; cp --backup=existing n z; code; ls; done",
+    ),
+    (
         "few descriptors",
         "mkdir -p s/1/2/3/4/5/6/7 s/8/9; for i in $(seq 30); do echo $i >s/1/2/f$i; echo $i >s/1/2/3/4/5/f$i; echo $i >s/8/9/f$i; done; mkfifo s/p; ln s/8/9/f1 s/h; (ulimit -n 20; cp -a s d; code; cp -r s e; code); find d e | sort",
     ),
