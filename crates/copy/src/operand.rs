@@ -137,18 +137,20 @@ impl Left {
             Left::Nothing => false,
             // Links that are followed in a source may lead to where the file will be.
             Left::New => !directory && run.options.dereference == Dereference::Always,
-            Left::Merged => !directory || is_in_own(run, source),
+            // So may links at the destination, where those to directories are kept.
+            Left::Merged => !directory || run.options.keep_directory_symlink || is_in_own(run, source),
         }
     }
 
-    /// Whether this has to be done before a file is copied, as far as its target tells: one that is there as
-    /// a link or with other names may be one of what is left to be made, or lead to it.
-    fn comes_before_target(self, run: &Run<'_>, dir: &Dir, target: &CStr) -> bool {
+    /// Whether this has to be done before an operand is copied, as far as its target tells: one that is there
+    /// as a link or with other names may be one of what is left to be made, or lead to it.
+    fn comes_before_target(self, run: &Run<'_>, dir: &Dir, target: &CStr, directory: bool) -> bool {
         if self == Left::Nothing {
             return false;
         }
         let Ok(handles) = dir.handles(&run.budget) else { return false };
         match lstat(handles.target(), target) {
+            Ok(there) if directory => there.kind == FileType::Symlink,
             Ok(there) => there.kind != FileType::RegularFile || there.nlink > 1,
             Err(why) => why != Errno::NOENT,
         }
@@ -236,7 +238,7 @@ pub(crate) fn operands(
                     worker.remove_leftovers(handles.target(), || dir.target_path());
                     cleared = Some(Arc::clone(&dir));
                 }
-                if !directory && left.comes_before_target(run, &dir, &operand.target) {
+                if left.comes_before_target(run, &dir, &operand.target, directory) {
                     drain(worker);
                     left = Left::Nothing;
                 }

@@ -783,3 +783,34 @@ fn files_of_proc_that_claim_to_be_empty_are_copied_whole() {
         assert_eq!(std::fs::read(&target).unwrap(), std::fs::read("/proc/self/mountinfo").unwrap());
     }
 }
+
+/// Where links at the destination are followed, two operands may have one place, and the last one has it.
+/// Side by side, a FIFO of the last one could even be there before a file of the first, which then waits for
+/// a reader.
+#[test]
+fn directories_that_links_at_the_destination_lead_to_are_copied_in_their_turn() {
+    // Made by this copy, or there before.
+    for (&engine, there) in engines().iter().flat_map(|engine| [(engine, true), (engine, false)]) {
+        let (place, _, target) = folders();
+        let sources = ["a", "b"].map(|name| place.path().join(name));
+        for (source, text) in sources.iter().zip(["the first", "the last"]) {
+            std::fs::create_dir(source).unwrap();
+            for n in 0..300 {
+                std::fs::write(source.join(format!("f{n}")), text).unwrap();
+            }
+        }
+        std::fs::create_dir_all(&target).unwrap();
+        if there {
+            std::fs::create_dir(target.join("a")).unwrap();
+        }
+        std::os::unix::fs::symlink("a", target.join("b")).unwrap();
+        let options = Options { keep_directory_symlink: true, ..archive(engine) };
+        let told = Told::default();
+        let to = Destination::Into(target.clone());
+        let report = copy(&sources, &to, &options, &told, &Control::new()).unwrap();
+        assert!(report.is_success(), "{engine:?}, {there}: {:?}", told.errors.lock().unwrap());
+        let firsts =
+            (0..300).filter(|n| std::fs::read(target.join(format!("a/f{n}"))).unwrap() != b"the last");
+        assert_eq!(firsts.count(), 0, "{engine:?}, {there}");
+    }
+}
