@@ -453,11 +453,11 @@ fn make_directories(run: &Run<'_>, operand: &Operand, found: &mut Parents) -> Re
     // What `--resume` goes on with was perhaps made, and not finished.
     let made = passed.iter().any(|parent| parent.made.is_some());
     if run.options.resume || made {
-        let innermost = passed.last().map(|parent| parent.target.clone());
+        let innermost = passed.last().filter(|parent| parent.made.is_some()).map(|last| last.target.clone());
         found.add(passed, &operand.below);
-        // GNU cp then tries to make that directory too, which it cannot.
+        // Where that of the target was made, GNU cp then tries to make it again, which it cannot.
         let name = operand.target.to_bytes();
-        let tries = made && run.options.recursive && !run.options.resume;
+        let tries = run.options.recursive && !run.options.resume;
         if let (true, b"." | b"..", Some(innermost)) = (tries, name, innermost)
             && opened.is_ok()
         {

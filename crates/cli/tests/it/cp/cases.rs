@@ -38,7 +38,7 @@ pub(super) const CASES: &[(&str, &str)] = &[
     ),
     (
         "parents of dots",
-        "mkdir -p s/t d e/s/t; echo x >s/t/f; cp -r --parents s/t/. d; code; rm -r d; mkdir d; cp -r --parents s/t/.. d; code; cp -r --parents s/t/.. e; code; find d e | sort",
+        "mkdir -p s/t d e/s/t; echo x >s/t/f; cp -r --parents s/t/. d; code; rm -r d; mkdir d; cp -r --parents s/t/.. d; code; cp -r --parents s/t/.. e; code; find d e | sort; mkdir f; cp -r --parents s/t/../t/. f; code; find f | sort",
     ),
     ("parents need a directory", "touch a; cp --parents a b"),
     ("permuted", "touch a; cp a b -v; cp a -v c; cp -- a -v; ls -- *"),
