@@ -493,7 +493,6 @@ impl Service {
             log,
             room: Room::new(upstream_connections_max),
         });
-        let driver = choice.driver();
         let tls = config.tls.as_ref().map(|tls| make_tls(tls, &config.listen, &events)).transpose()?;
         let shared = Arc::new(Shared {
             plan: Mutex::new(plan),
@@ -502,11 +501,11 @@ impl Service {
             members: Mutex::default(),
             routes: RouteList::default(),
             stats: Mutex::default(),
+            tender: Tender::new(choice.clone()),
             choice,
             crews: Mutex::new(crews),
             reloads: Reloads::default(),
             per_address: Arc::default(),
-            tender: Tender::new(driver),
             started: SystemTime::now(),
             epoch: Instant::now(),
             tls: Mutex::new(tls),

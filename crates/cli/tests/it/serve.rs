@@ -670,35 +670,64 @@ fn may_be_another_user() -> bool {
     may
 }
 
-#[test]
-fn where_a_user_may_lock_little_memory_server_and_load_run_and_say_on_which_driver() {
+/// The program for users that may lock little memory: the number of a user, which no other test has, because
+/// the kernel counts for each user, and KiB. `None`: this cannot be had here.
+fn of_users_with_little_memory(folder: &Path) -> Option<impl Fn(u32, u32) -> Command> {
     if !may_be_another_user() || !installed("prlimit") {
-        return;
+        return None;
     }
-    let folder = tempfile::tempdir().unwrap();
-    let program = folder.path().join("program");
+    let program = folder.join("program");
     std::fs::copy(BINARY, &program).unwrap();
-    std::fs::write(folder.path().join("page"), "page").unwrap();
-    for path in [folder.path(), &*program] {
+    for path in [folder, &*program] {
         std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
     }
-    // Enough for the trial of io_uring, and not for so many rings. The kernel counts for each user.
-    let limited = |user: &str| {
+    Some(move |user: u32, kib: u32| {
+        let (memory, user) = (format!("--memlock={}", kib << 10), user.to_string());
         let mut command = Command::new("prlimit");
-        command.args(["--memlock=65536", "setpriv", "--reuid", user, "--regid", user, "--clear-groups"]);
+        command.args([&*memory, "setpriv", "--reuid", &user, "--regid", &user, "--clear-groups"]);
         command.arg(&program).env_remove("RINGROAD_DRIVER");
         command
-    };
-    let mut server = limited("61002");
+    })
+}
+
+#[test]
+fn where_the_rings_of_all_workers_find_no_memory_server_and_load_run_all_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(limited) = of_users_with_little_memory(folder.path()) else { return };
+    std::fs::write(folder.path().join("page"), "page").unwrap();
+    // Enough for the trial of io_uring, and not for so many rings.
+    let mut server = limited(61_002, 64);
     let serving = Serving::of(server.arg("serve").arg(folder.path()).args(["-p", "0", "--workers", "8"]));
     let url = serving.url("/page");
     let page = run(Command::new("curl").args(["-s", "--max-time", "60"]).arg(&url));
     assert_eq!(page.text(), "page");
-    let mut load = limited("61003");
+    let mut load = limited(61_003, 64);
     let outcome = run(load.arg("load").arg(&url).args(["-t", "8", "-c", "8", "-n", "80", "--json"]));
     let record: serde_json::Value = serde_json::from_slice(&outcome.stdout).unwrap();
     assert_eq!(record["cells"][0]["completed"], 80, "{record}");
     serving.stop(Signal::TERM);
+}
+
+#[test]
+fn where_the_ring_of_the_only_worker_leaves_no_memory_servers_behind_are_checked_all_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(limited) = of_users_with_little_memory(folder.path()) else { return };
+    let config = folder.path().join("ringroad.toml");
+    // With some of these limits the ring takes all that there is.
+    for (user, kib) in [(61_004, 40), (61_005, 48), (61_006, 64), (61_007, 80)] {
+        let behind = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let text = format!(
+            "listen = \"127.0.0.1:0\"\nworkers = 1\n[upstream.u]\nservers = [\"http://{}\"]\n\
+             health = {{ path = \"/\", every = \"1s\" }}\n[[route]]\npath = \"/\"\nkind = \"proxy\"\n\
+             to = \"upstream:u\"\n",
+            behind.local_addr().unwrap()
+        );
+        std::fs::write(&config, text).unwrap();
+        behind.set_nonblocking(true).unwrap();
+        let serving = Serving::of(limited(user, kib).arg("serve").arg("--config").arg(&config));
+        until("a health check", || behind.accept().is_ok());
+        serving.stop(Signal::TERM);
+    }
 }
 
 #[test]

@@ -181,6 +181,11 @@ impl Choice {
         self.features
     }
 
+    /// Makes it the last choice of this process.
+    fn record(&self) {
+        *CHOSEN.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.clone());
+    }
+
     /// Returns the choice of `auto` where a runtime on this driver could not be made, for the reason `why`:
     /// the next driver that works, with this one among the refused.
     ///
@@ -195,14 +200,12 @@ impl Choice {
         }
         let mut refused = self.refused.clone();
         refused.push(refusal::unmade(self.driver, why, &Gate::of_this_thread()));
-        let choice = by(self.wish, self.origin, refused, probe, false).ok()?;
-        *CHOSEN.lock().unwrap_or_else(PoisonError::into_inner) = Some(choice.clone());
-        Some(choice)
+        by(self.wish, self.origin, refused, probe, false).ok()
     }
 
     /// Calls `make` with this choice and, as long as it could not make a runtime, with the choices
-    /// [`instead`](Self::instead). `self` is the choice of the last call. `unmade` returns the error of a
-    /// runtime that could not be made; other errors end it.
+    /// [`instead`](Self::instead). `self` is the choice of the last call, and [`driver_info`] tells it.
+    /// `unmade` returns the error of a runtime that could not be made; other errors end it.
     ///
     /// # Errors
     /// The error of the last call.
@@ -215,7 +218,10 @@ impl Choice {
             match make(self) {
                 Ok(made) => return Ok(made),
                 Err(why) => match unmade(&why).and_then(|why| self.instead(why)) {
-                    Some(other) => *self = other,
+                    Some(other) => {
+                        *self = other;
+                        self.record();
+                    }
                     None => return Err(why),
                 },
             }
@@ -269,7 +275,7 @@ pub fn choose(asked: Option<Wish>, configured: Option<Wish>) -> Result<Choice, U
     let (wish, origin) = wish(asked, configured)?;
     let has_bug = bugs_here().iter().any(|bug| bug.meaning == Meaning::Refuses);
     let choice = by(wish, origin, Vec::new(), probe, has_bug)?;
-    *CHOSEN.lock().unwrap_or_else(PoisonError::into_inner) = Some(choice.clone());
+    choice.record();
     Ok(choice)
 }
 
