@@ -714,8 +714,9 @@ impl fmt::Display for Caveat {
             ),
             Caveat::NothingMeasured => write!(
                 f,
-                "not one answer came in the measured window: if answers came before it, the server stopped, or takes \
-                 longer than the window; if none came at all, send it a request by hand."
+                "not one answer came in the measured window: if a low rate left no request for it, make it longer; \
+                 if answers came before it, the server stopped, or takes longer than the window; if none came at \
+                 all, send it a request by hand."
             ),
             Caveat::Steal { share } => write!(
                 f,
