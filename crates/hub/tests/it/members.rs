@@ -2,7 +2,16 @@
 
 use crate::support::{HANG, Member, PUBLISH, comes_first, event, events, post, settings, start};
 use ringroad_hub::{Hub, Message, Settings};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// Waits until topic `a` has no members; fails with `what` if that does not come.
+fn all_leave(hub: &Hub, what: &str) {
+    let begun = Instant::now();
+    while hub.members_of("a") > 0 {
+        assert!(begun.elapsed() < HANG, "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
 
 drivers!(a_message_reaches_all_members_of_its_topic_by_both_protocols, |driver| {
     let hub = Hub::new(settings());
@@ -41,11 +50,7 @@ drivers!(a_message_reaches_all_members_of_its_topic_by_both_protocols, |driver| 
     hub.publish("other", Message { data: "end".to_owned(), ..Message::default() }).unwrap();
     assert!(other.next().contains("\"data\":\"end\""));
     drop((sockets, stream));
-    let begun = std::time::Instant::now();
-    while hub.members_of("a") > 0 {
-        assert!(begun.elapsed() < HANG, "members that have gone are forgotten");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    all_leave(&hub, "members that have gone are forgotten");
 });
 
 drivers!(a_member_that_closes_or_breaks_the_protocol_is_none_before_the_connection_ends, |driver| {
@@ -56,11 +61,7 @@ drivers!(a_member_that_closes_or_breaks_the_protocol_is_none_before_the_connecti
         member.next();
         assert_eq!(hub.members_of("a"), 1);
         member.put(opcode, payload);
-        let begun = std::time::Instant::now();
-        while hub.members_of("a") > 0 {
-            assert!(begun.elapsed() < HANG, "a member that has ended is forgotten");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        all_leave(&hub, "a member that has ended is forgotten");
         member.is_heard()
     });
 });
@@ -78,11 +79,7 @@ drivers!(a_member_that_the_hub_closes_is_none_before_the_connection_ends, |drive
         while closed() == before {
             hub.publish("a", Message { data: "x".repeat(20_000), ..Message::default() }).unwrap();
         }
-        let begun = std::time::Instant::now();
-        while hub.members_of("a") > 0 {
-            assert!(begun.elapsed() < HANG, "a member that was closed is forgotten");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        all_leave(&hub, "a member that was closed is forgotten");
         member.is_heard()
     });
 });

@@ -281,12 +281,7 @@ fn places<'r>(handing: &Handing<'r>) -> Option<Places<'r>> {
 }
 
 /// Notes the places here of what the answer to a change names, for the cache.
-fn note_void(fields: Fields<'_>, handing: &Handing<'_>) {
-    let Handing { route, request, asking, target } = *handing;
-    let below = asking.route_path().len();
-    let Some(places) = Places::known(route.settings(), request, asking.original(), below, target) else {
-        return;
-    };
+fn note_void(fields: Fields<'_>, places: &Places<'_>, asking: &Context) {
     for name in ["location", "content-location"] {
         let here = fields.get(name).and_then(|value| places.here(value));
         here.into_iter().for_each(|target| asking.note_void(target));
@@ -318,9 +313,12 @@ pub(super) fn response(
     };
     let names_places = fields.iter().any(|field| location::is_of_a_place(field.name));
     let places = if names_places { places(handing) } else { None };
-    if names_places && !is_safe(handing.request.method_name()) {
-        note_void(fields, handing);
+    if let Some(places) = &places
+        && !is_safe(handing.request.method_name())
+    {
+        note_void(fields, places, handing.asking);
     }
+    let places = places.filter(|_| route.settings().map_locations);
     for field in fields.iter() {
         let ours = (is_one_of(field.name, OF_THE_HOP) && !is_challenge(field.name))
             || field.name.eq_ignore_ascii_case(b"date");

@@ -30,20 +30,9 @@ pub(super) struct Places<'r> {
 
 impl<'r> Places<'r> {
     /// Takes the settings of a route, and a request that was sent for the path `sent`. `original` is the
-    /// target before steps have changed it, and `below` the length of the route's path. `None`: places are
-    /// left as they are, because the route says so or the way of the path has no reverse.
+    /// target before steps have changed it, and `below` the length of the route's path. `None`: the way of
+    /// the path has no reverse. Whether the route maps places for clients is asked by the caller.
     pub(super) fn of(
-        settings: &'r Proxy,
-        request: &'r Request,
-        original: Option<&'r str>,
-        below: usize,
-        sent: &'r str,
-    ) -> Option<Places<'r>> {
-        settings.map_locations.then(|| Places::known(settings, request, original, below, sent)).flatten()
-    }
-
-    /// As [`of`](Self::of), also where places are left as they are: for what the cache has of them.
-    pub(super) fn known(
         settings: &'r Proxy,
         request: &'r Request,
         original: Option<&'r str>,
