@@ -4,6 +4,7 @@
 //! they overlap. The ring is used only for that: creating, writing and setting attributes run on kernel
 //! threads when a ring does them, at up to six times the cost of a plain call.
 
+use crate::choose::is_on_fuse;
 use crate::clock::For;
 use crate::entry::Entry;
 use crate::error::Error;
@@ -308,6 +309,10 @@ impl Worker<'_, '_> {
         let Some(slot) = flight.slots.get_mut(index) else { return Ok(()) };
         let Some(batch) = slot.batch.clone() else { return Ok(()) };
         let size = facts.size;
+        let fuse = match self.fuse {
+            Some((device, fuse)) if device == facts.dev => fuse,
+            _ => self.fuse.insert((facts.dev, is_on_fuse(&fd))).1,
+        };
         // Holes are found by seeking, and what is claimed by another name is not read at all.
         let whole = facts.stored >= size;
         let linked = self.run.options.preserve.links && (facts.nlink > 1 || batch.dir.follow);
@@ -320,6 +325,10 @@ impl Worker<'_, '_> {
             && !options.direct
             && !options.attributes_only;
         slot.source = Some((fd, facts));
+        if fuse {
+            self.copy_landed(flight, index, None);
+            return Ok(());
+        }
         if splices && whole && !linked && size > 0 {
             return self.splice_begin(flight, index);
         }

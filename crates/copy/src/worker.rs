@@ -169,6 +169,8 @@ pub(crate) struct Worker<'r, 'a> {
     ringless: bool,
     /// The kernel says whether an open needs the disk (`RESOLVE_CACHED`).
     pub(crate) asks_cache: bool,
+    /// The device of the last source that a ring opened, and whether it is FUSE.
+    pub(crate) fuse: Option<(u64, bool)>,
     /// The target at hand was compared with its source and differs: it is replaced whatever `resume` and
     /// `update` say.
     pub(crate) differs: bool,
@@ -188,6 +190,7 @@ impl<'r, 'a> Worker<'r, 'a> {
             listing: Vec::new(),
             ringless: false,
             asks_cache: true,
+            fuse: None,
             differs: false,
         }
     }

@@ -49,6 +49,10 @@ pub(crate) struct Faults {
     pub(crate) listed_as: &'static [(&'static str, u32)],
     /// Reads and writes through a descriptor with `O_NONBLOCK` are answered with `EAGAIN`.
     pub(crate) no_nonblock: bool,
+    /// Files bypass the page cache (`FOPEN_DIRECT_IO`).
+    pub(crate) uncached: bool,
+    /// The size that is told of a file is so many bytes less than it has.
+    pub(crate) hides: u64,
     /// An open with `O_NONBLOCK` is answered with `EAGAIN`.
     pub(crate) opens_wait: bool,
     /// Writes are remembered, for [`Fuse::after_power_failure`].
@@ -395,7 +399,7 @@ impl State {
             self.touch(id, &[1, 2]);
         }
         let mut answer = opened(true);
-        if self.faults.no_nonblock {
+        if self.faults.no_nonblock || self.faults.uncached {
             answer[8] = 1;
         }
         Ok(answer)
@@ -508,7 +512,7 @@ impl State {
 
     fn inode(&self, id: u64) -> Vec<u8> {
         let node = &self.nodes[&id];
-        let size = node.bytes.len() as u64;
+        let size = (node.bytes.len() as u64).saturating_sub(self.faults.hides);
         let mut bytes = Vec::new();
         let number = if self.faults.numbers_anew && !node.directory { self.number() } else { id };
         for value in [number, size, size.div_ceil(512)] {

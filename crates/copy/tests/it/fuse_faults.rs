@@ -114,6 +114,38 @@ fn reads_that_answer_less_than_there_is_are_not_taken_for_the_files_end() {
     assert!(whole || !report.is_success(), "{report:?}");
 }
 
+/// As servers of generated files and of object stores have it. Past the cache a read may answer less than it
+/// is asked for, and the file's size may be unknown to the server.
+#[test]
+fn files_past_the_page_cache_are_copied_whole_by_every_engine() {
+    let Some(fuse) = Fuse::mount(Faults::default()) else { return };
+    many(&fuse.mounted, 20, 9000);
+    let uncached = Faults { uncached: true, ..Faults::default() };
+    for faults in [
+        uncached.clone(),
+        Faults { read_most: Some(1000), ..uncached.clone() },
+        Faults { hides: 500, ..uncached },
+    ] {
+        fuse.set(faults.clone());
+        for &engine in engines() {
+            let (_place, _, target) = folders();
+            clean(&fuse.mounted, &target, &archive(engine));
+            let copies = (0..20).map(|at| format!("d{}/f{at}", at % 10));
+            let wrong: Vec<_> = copies
+                .filter(|name| {
+                    std::fs::read(target.join(name)).ok() != std::fs::read(fuse.mounted.join(name)).ok()
+                })
+                .collect();
+            assert_eq!(wrong, [""; 0], "{engine:?}: {faults:?}");
+            assert_eq!(
+                std::fs::metadata(target.join("d7/f7")).unwrap().len(),
+                9000,
+                "{engine:?}: {faults:?}"
+            );
+        }
+    }
+}
+
 /// The same size and the same time, and other bytes.
 #[test]
 fn a_copy_that_looks_complete_and_is_not_is_copied_again_by_verify_and_by_a_manifest() {
