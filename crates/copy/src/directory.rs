@@ -238,6 +238,7 @@ impl Worker<'_, '_> {
                 return Err(Error::system(ErrorKind::Access, entry.source_path(), why));
             }
         };
+        let mut opened = opened;
         let facts = match rustix::fs::fstat(&opened) {
             Ok(stat) => Facts::from(stat),
             Err(why) => return Err(Error::system(ErrorKind::Stat, entry.source_path(), why)),
@@ -256,6 +257,14 @@ impl Worker<'_, '_> {
         }
         let (made, fresh) = self.target_directory(entry, &facts)?;
         let Some(made) = made else { return Ok(Entered::Not(Skip::Exists)) };
+        if entry.operand && fresh {
+            // If the target is in its source, the listing must show it, or it would not be told that this
+            // copies into itself. Btrfs lists what a directory had when it was opened.
+            let anew = || rustix::fs::openat(&opened, c".", OPEN_DIRECTORY, Mode::empty());
+            if let Ok(anew) = self.clock.call(For::Open, anew) {
+                opened = anew;
+            }
+        }
         let denied = |why| Error::system(ErrorKind::Access, entry.target_path(), why);
         let opened_target = open_to_fill(handles.target(), &*made, keep_link(options)).map_err(denied)?;
         let there = match rustix::fs::fstat(&opened_target.0) {

@@ -360,6 +360,20 @@ fn a_clone_that_must_be_and_cannot_is_an_error_with_a_manifest_as_without() {
     }
 }
 
+/// Btrfs lists what a directory had when it was opened, so a copy that is made in its source afterwards is not
+/// among it.
+#[test]
+fn a_directory_copied_into_itself_is_an_error_where_listings_end_at_what_there_was() {
+    let Some(image) = Image::of(&["mkfs.btrfs", "-q", "-f"], 128 << 20) else { return };
+    for &engine in engines() {
+        let source = image.mounted.join(engine.name());
+        many(&source, 3, 10);
+        let told = Told::default();
+        run(&source, &source.join("copy"), &archive(engine), &told);
+        assert_eq!(*told.kinds.lock().unwrap(), [ErrorKind::IntoItself], "{engine:?}");
+    }
+}
+
 #[test]
 fn a_clone_that_must_be_is_one_with_a_manifest_too_and_is_listed() {
     let Some(image) = Image::of(&["mkfs.xfs", "-q", "-f"], 400 << 20) else { return };
