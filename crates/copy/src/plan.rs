@@ -156,9 +156,9 @@ pub(crate) fn decide(options: &Options, question: &Question) -> Action {
     if to.kind == FileType::Directory && directory {
         // Directories are merged, whatever the options on files say.
         if from.identity() == to.identity() {
-            // Every name in it is there already.
-            let linked = options.link == Link::Hard;
-            return if linked { Action::Skip(Skip::Same) } else { Action::Refuse(ErrorKind::SameFile) };
+            // Every name in it is there already, which is enough for a link, and where nothing is replaced.
+            let stays = options.link == Link::Hard || options.update == Update::None;
+            return if stays { Action::Skip(Skip::Same) } else { Action::Refuse(ErrorKind::SameFile) };
         }
         return Action::Replace(How::Merge);
     }

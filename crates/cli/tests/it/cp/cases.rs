@@ -194,6 +194,10 @@ pub(super) const CASES: &[(&str, &str)] = &[
         "for d in s s/t; do mkdir -p s/t; cp -r s $d; code; rm -r s; done; mkdir s; cp -rT s s; code; cp -r s s/new; code; cp -r . s; code; rm -rf s",
     ),
     (
+        "onto itself with nothing replaced",
+        "mkdir -p s/t; echo x >s/f; cp -rn s/. s; code; cp -an s/t s; code; cp -rnT s s; code; cp -n s/f s; code; cp -r s/. s; code; cat s/f",
+    ),
+    (
         "into itself by a link",
         "mkdir s d; echo x >s/f; ln -s ../s d/l; cp -r s d/l/; code; test -f s/f; code; rm -r s",
     ),
