@@ -1,14 +1,27 @@
-//! Standard streams that a program was started without.
+//! What a program was started with that Rust changes before `main`: standard streams that are closed, and
+//! what SIGPIPE does.
 //!
 //! Before `main` Rust opens `/dev/null` in the place of descriptors 0 to 2 that are closed, and aborts where
 //! it cannot: in a `chroot` or a container without `/dev`. A program that has
 //! [`fill_standard_streams!`](crate::fill_standard_streams) in its root runs there: the descriptors are
 //! filled before Rust looks.
+//!
+//! Rust also ignores SIGPIPE, so that whether the parent did is known only from before.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 /// A bit for each descriptor that was closed.
 static CLOSED: AtomicU8 = AtomicU8::new(0);
+
+/// Whether SIGPIPE ends a program that was started as this one.
+static PIPE_ENDS: AtomicBool = AtomicBool::new(false);
+
+/// Whether the program was started so that SIGPIPE ends it: a write to a pipe without a reader. Parents may
+/// have it ignored. Known in programs with [`fill_standard_streams!`](crate::fill_standard_streams); in
+/// others always `false`.
+pub fn pipe_ends() -> bool {
+    PIPE_ENDS.load(Ordering::Relaxed)
+}
 
 /// Whether the program was started without standard input (0), output (1) or error (2). Known in programs
 /// with [`fill_standard_streams!`](crate::fill_standard_streams); in others always `false`.
@@ -32,8 +45,10 @@ macro_rules! fill_standard_streams {
 /// Fills those of descriptors 0 to 2 that are closed: with `/dev/null`, and where it is missing with a
 /// socket, of which reading is the end (0) or writing an error (1 and 2).
 ///
-/// Meant for [`fill_standard_streams!`](crate::fill_standard_streams). A later call finds nothing to do.
+/// Notes what SIGPIPE does. Meant for [`fill_standard_streams!`](crate::fill_standard_streams). A later call
+/// finds nothing to fill.
 pub extern "C" fn fill() {
+    PIPE_ENDS.store(!crate::process::ignores(libc::SIGPIPE), Ordering::Relaxed);
     for descriptor in 0..=2 {
         // SAFETY: asks for the flags of a number, open or not; no memory is involved.
         let closed = unsafe { libc::fcntl(descriptor, libc::F_GETFD) } == -1;

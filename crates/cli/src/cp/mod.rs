@@ -24,7 +24,7 @@ use ringroad_copy::listing::{NotMade, Sum};
 use ringroad_copy::{Control, Destination, Engine, Event, Missing, Observer, Report};
 use ringroad_host::process;
 use ringroad_measure::units::counted;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGPIPE, SIGTERM};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
@@ -150,11 +150,23 @@ fn print(text: &str, voice: Voice) -> u8 {
     let mut out = crate::complaint::output();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Ok(()) => crate::complaint::DONE,
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe && voice == Voice::House => {
+            // A reader that closes the pipe has read enough.
+            crate::complaint::DONE
+        }
         Err(error) => {
+            if ends_by_pipe(&error, voice) {
+                end_by(SIGPIPE, voice);
+            }
             voice.say(&format!("write error: {}", why(&error)));
             FAILED
         }
     }
+}
+
+/// Whether an error of writing is one by which GNU cp ends: by SIGPIPE, if the parent has not had it ignored.
+fn ends_by_pipe(error: &io::Error, voice: Voice) -> bool {
+    error.raw_os_error() == Some(libc::EPIPE) && voice != Voice::House && ringroad_host::standard::pipe_ends()
 }
 
 fn copy(request: &Request, words: &[OsString], voice: Voice) -> u8 {
@@ -180,6 +192,7 @@ fn copy(request: &Request, words: &[OsString], voice: Voice) -> u8 {
         voice.say(&taken_for(standing, source, &request.destination, voice));
     }
     let talk = talk::Talk::new(voice, request, bar.clone(), asking);
+    let talk = talk.told_of_readers(leave_without_reader(&control, &signal, voice));
     let over = progress::Over::default();
     let ended = std::thread::scope(|scope| {
         if bar.is_some() || request.json {
@@ -224,6 +237,9 @@ fn copy(request: &Request, words: &[OsString], voice: Voice) -> u8 {
         }
     }
     if let Err(error) = talk.finish() {
+        if ends_by_pipe(&error, voice) {
+            end_by(SIGPIPE, voice);
+        }
         talk.complain(&format!("write error: {}", why(&error)));
         code = code.max(FAILED);
     }
@@ -311,6 +327,33 @@ fn cancel_on_signals(
     let blocked: SigSet = signals.iter().filter_map(|signal| Signal::try_from(*signal).ok()).collect();
     blocked.thread_block()?;
     Ok(number)
+}
+
+/// What ends a copy called `cp` when its output has lost its reader (`cp -v … | head`): as a signal that
+/// is sent to it, by SIGPIPE in the end. What is copied in part is removed before.
+fn leave_without_reader(
+    control: &Arc<Control>,
+    signal: &Arc<AtomicI32>,
+    voice: Voice,
+) -> impl Fn(&io::Error) -> bool + Send + Sync + use<> {
+    let (control, signal) = (Arc::clone(control), Arc::clone(signal));
+    let begun = AtomicBool::new(false);
+    move |error| {
+        let ends = ends_by_pipe(error, voice);
+        if ends && !begun.swap(true, Ordering::Relaxed) {
+            signal.store(SIGPIPE, Ordering::Relaxed);
+            control.cancel();
+            let hung = Arc::clone(&control);
+            let wait = move || {
+                let_end(&hung);
+                end_by(SIGPIPE, voice);
+            };
+            if std::thread::Builder::new().spawn(wait).is_err() {
+                end_by(SIGPIPE, voice);
+            }
+        }
+        ends
+    }
 }
 
 /// Limit of descriptors from which on a copy is cancelled by signals.

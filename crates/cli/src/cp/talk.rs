@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 use std::ffi::OsStr;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -33,6 +34,8 @@ pub(super) struct Talk {
     /// The question about protected files depends on whether they would be removed.
     overrides: bool,
     out: Mutex<Out>,
+    /// Hears of errors of writing, and answers whether the copy ends by this one.
+    ends: Box<dyn Fn(&io::Error) -> bool + Send + Sync>,
     declined: AtomicBool,
     /// A question waits for its answer.
     asking: Arc<AtomicBool>,
@@ -56,6 +59,7 @@ impl Talk {
             overrides: request.options.force || request.options.remove_destination,
             declined: AtomicBool::new(false),
             asking,
+            ends: Box::new(|_| false),
             out: Mutex::new(Out {
                 writer: io::BufWriter::new(crate::complaint::output()),
                 failed: None,
@@ -63,6 +67,12 @@ impl Talk {
             }),
             bar,
         }
+    }
+
+    /// Has `ends` hear of writing where nothing reads: on standard output, and in a target that is a pipe. If
+    /// it answers that the copy ends by it, no message is needed.
+    pub(super) fn told_of_readers(self, ends: impl Fn(&io::Error) -> bool + Send + Sync + 'static) -> Talk {
+        Talk { ends: Box::new(ends), ..self }
     }
 
     /// Prints a line on stdout. A write error is reported once, at the end, by [`Talk::finish`].
@@ -81,6 +91,9 @@ impl Talk {
                 written = written.and_then(|()| out.writer.flush());
             }
             out.failed = written.err();
+            if let Some(error) = &out.failed {
+                (self.ends)(error);
+            }
         };
         match &self.bar {
             Some(bar) => bar.suspend(write),
@@ -211,6 +224,13 @@ impl Talk {
             }
             self.line(&Value::Object(event).to_string());
         }
+        if error.kind == ErrorKind::Write
+            && let Some(why) = error.source.as_ref().filter(|why| why.kind() == io::ErrorKind::BrokenPipe)
+            && is_pipe(&error.path)
+            && (self.ends)(why)
+        {
+            return;
+        }
         // GNU cp does not check whether a source changes.
         if error.kind == ErrorKind::Changed && self.voice != Voice::House {
             return;
@@ -293,6 +313,11 @@ impl Observer for Talk {
         self.declined.fetch_or(!yes, Ordering::Relaxed);
         yes
     }
+}
+
+/// Whether writing to this file raises SIGPIPE where nothing reads.
+fn is_pipe(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|about| about.file_type().is_fifo() || about.file_type().is_socket())
 }
 
 /// How a file came to its copy, in the words of GNU cp's `--debug`.

@@ -360,7 +360,7 @@ fn a_clone_that_must_be_and_cannot_is_an_error_with_a_manifest_as_without() {
     }
 }
 
-/// Btrfs lists what a directory had when it was opened, so a copy that is made in its source afterwards is not
+/// Btrfs lists what a directory had when it was opened, so a copy made in its source afterwards is not
 /// among it.
 #[test]
 fn a_directory_copied_into_itself_is_an_error_where_listings_end_at_what_there_was() {

@@ -237,6 +237,86 @@ fn the_drop_in_ends_by_the_signal_that_stopped_it() {
     drop(writer);
 }
 
+/// A pipe without a reader.
+fn unread() -> Stdio {
+    std::io::pipe().unwrap().1.into()
+}
+
+/// `cp -v … | head`. GNU cp ends by SIGPIPE, unless its parent has that ignored. The verb's output is one of
+/// several things that it was asked for, so it copies, and says that this one is missing.
+#[test]
+fn an_output_without_a_reader_ends_cp_by_its_signal_and_the_verb_with_an_error() {
+    for (name, ignored) in [("cp", false), ("cp", true), ("ringroad", false)] {
+        let folder = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink(BINARY, folder.path().join(name)).unwrap();
+        fs::write(folder.path().join("from"), "contents").unwrap();
+        let verb = if name == "cp" { "" } else { "cp" };
+        let trap = if ignored { "trap '' PIPE;" } else { "" };
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("{trap} exec ./{name} {verb} -v from to")]);
+        shell.current_dir(folder.path()).stdin(Stdio::null()).stdout(unread());
+        let ended = shell.stderr(Stdio::piped()).spawn().unwrap().wait_with_output().unwrap();
+        let (said, context) =
+            (String::from_utf8(ended.stderr).unwrap(), format!("{name}, ignored: {ignored}"));
+        if name == "cp" && !ignored {
+            assert_eq!(ended.status.signal(), Some(Signal::PIPE.as_raw()), "{context}: {said}");
+            assert_eq!(said, "", "{context}");
+        } else {
+            assert_eq!(ended.status.code(), Some(1), "{context}: {said}");
+            assert!(said.contains("write error: Broken pipe"), "{context}: {said}");
+        }
+        assert_eq!(fs::read(folder.path().join("to")).unwrap(), b"contents", "{context}");
+    }
+}
+
+#[test]
+fn help_that_is_read_in_part_is_no_error_of_the_verb() {
+    for word in ["--help", "--version"] {
+        let mut help = ringroad(["cp", word]);
+        let ended = help.stdout(unread()).stderr(Stdio::piped()).spawn().unwrap().wait_with_output().unwrap();
+        assert_eq!((ended.status.code(), ended.stderr.as_slice()), (Some(0), &b""[..]), "{word}");
+    }
+}
+
+/// `cp -v … | head`, in the middle: the copy stops, and removes what is half-written.
+#[test]
+fn cp_stops_where_its_output_loses_its_reader_and_leaves_no_half_file() {
+    let (folder, fifo) = with_fifo();
+    let at = |name: &str| folder.path().join(name);
+    fs::create_dir(at("out")).unwrap();
+    // More lines than are kept before they are written.
+    let names: Vec<_> = (0..200).map(|number| format!("{number}{}", "n".repeat(200))).collect();
+    names.iter().for_each(|name| fs::write(at(name), "x").unwrap());
+    let mut copy = Command::new(BINARY);
+    copy.arg0("cp").args(["-v", "fifo"]).args(&names).arg("out").current_dir(folder.path());
+    let mut child = Kill(copy.stdin(Stdio::null()).stdout(unread()).spawn().unwrap());
+    drop(OpenOptions::new().write(true).open(&fifo).unwrap());
+    assert_eq!(child.0.wait().unwrap().signal(), Some(Signal::PIPE.as_raw()));
+    assert!(!names.iter().all(|name| at("out").join(name).exists()), "it has gone on to the end");
+    let whole = |entry: fs::DirEntry| entry.file_name() == "fifo" || entry.metadata().unwrap().len() == 1;
+    assert!(fs::read_dir(at("out")).unwrap().all(|entry| whole(entry.unwrap())));
+}
+
+/// `cp file /dev/stdout | head`.
+#[test]
+fn a_target_that_loses_its_reader_ends_cp_by_its_signal() {
+    for engine in engines() {
+        let (folder, fifo) = with_fifo();
+        fs::write(folder.path().join("from"), noise(1 << 20, 1)).unwrap();
+        let mut copy = Command::new(BINARY);
+        copy.arg0("cp").args(["--engine", engine, "from", "fifo"]).current_dir(folder.path());
+        let mut child = Kill(copy.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap());
+        let mut reader = File::open(&fifo).unwrap();
+        reader.read_exact(&mut [0; 1]).unwrap();
+        drop(reader);
+        let status = child.0.wait().unwrap();
+        assert_eq!(status.signal(), Some(Signal::PIPE.as_raw()), "{engine}: {status}");
+        let mut said = String::new();
+        child.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert_eq!(said, "", "{engine}");
+    }
+}
+
 /// `nohup` starts programs so, and a shell what it puts into the background.
 #[test]
 fn a_signal_that_is_ignored_when_the_copy_begins_stays_ignored() {
