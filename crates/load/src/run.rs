@@ -286,7 +286,8 @@ struct Ends {
     until: Option<Duration>,
     /// When all workers were done, or it was over.
     ended: Duration,
-    last_answer: Option<Duration>,
+    /// When the wait for a request last ended, with an answer or without.
+    last_end: Option<Duration>,
     interrupted: bool,
 }
 
@@ -294,11 +295,11 @@ impl Ends {
     fn of_window(&self, counted: bool) -> Duration {
         match self.until {
             _ if self.interrupted => self.ended,
-            // A count that was reached ends with its last answer, and not when that is noticed.
-            Some(until) if counted && self.ended < until => self.last_answer.unwrap_or(self.ended),
+            // A count that was reached ends with its last request, answered or not, and not when that is noticed.
+            Some(until) if counted && self.ended < until => self.last_end.unwrap_or(self.ended),
             // Where nothing was left to do before it, what there was has ended then.
             Some(until) => until.min(self.ended),
-            None => self.last_answer.unwrap_or(self.ended),
+            None => self.last_end.unwrap_or(self.ended),
         }
     }
 }
@@ -464,8 +465,8 @@ impl Conductor {
         self.listen(None, stop, observe)?;
         let interrupted = stop.load(Ordering::Relaxed);
         let dones = std::mem::take(&mut self.done);
-        let last_answer = dones.iter().map(|done| Duration::from_nanos(done.last_ns)).max();
-        let ends = Ends { until, ended, last_answer: last_answer.filter(|last| *last > from), interrupted };
+        let last_end = dones.iter().map(|done| Duration::from_nanos(done.last_ns)).max();
+        let ends = Ends { until, ended, last_end: last_end.filter(|last| *last > from), interrupted };
         let end = ends.of_window(plan.count.is_some());
         // What not all have told: the last of each worker, and where one ended before others.
         for (slice, tally) in std::mem::take(&mut self.slices) {
@@ -684,12 +685,12 @@ mod tests {
     }
 
     #[test]
-    fn a_count_that_is_reached_ends_the_window_with_its_last_answer() {
+    fn a_count_that_is_reached_ends_the_window_with_its_last_end() {
         let ms = Duration::from_millis;
         let ends = |until: Option<u64>, ended, interrupted| Ends {
             until: until.map(ms),
             ended: ms(ended),
-            last_answer: Some(ms(10)),
+            last_end: Some(ms(10)),
             interrupted,
         };
         assert_eq!(ends(Some(1000), 30, false).of_window(true), ms(10), "whether a time was given, too");
@@ -697,7 +698,7 @@ mod tests {
         assert_eq!(ends(Some(1000), 30, false).of_window(false), ms(30), "nothing was left to send to");
         assert_eq!(ends(Some(20), 30, false).of_window(true), ms(20));
         assert_eq!(ends(Some(1000), 30, true).of_window(true), ms(30));
-        let none = Ends { last_answer: None, ..ends(Some(1000), 30, false) };
+        let none = Ends { last_end: None, ..ends(Some(1000), 30, false) };
         assert_eq!(none.of_window(true), ms(30));
     }
 

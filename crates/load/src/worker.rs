@@ -812,6 +812,7 @@ impl Worker {
     #[cold]
     pub(crate) fn unanswered(&self, now: u64, asked: &Asked) {
         let Asked { due, sent, late, message } = *asked;
+        self.last_ns.set(now);
         self.waited(now, due, sent, late);
         if self.is_measured(now, due) {
             self.note_unanswered(now - due);
@@ -936,6 +937,7 @@ impl Worker {
         let mut unsent = 0;
         let mut note = |due: u64| {
             unsent += 1;
+            self.last_ns.set(now);
             if due >= self.window_ns.get() {
                 self.tally.borrow_mut().latencies.response.record(now - due);
                 // The end of a probe comes by plan: what it cuts off is no answer that failed to come.

@@ -98,7 +98,7 @@ pub(crate) struct Done {
     /// Connections that are open at the end.
     pub(crate) open: u32,
     pub(crate) idle_open: u32,
-    /// When the last answer came, nanoseconds of the epoch.
+    /// When the wait for a request last ended, with an answer or without; nanoseconds of the epoch.
     pub(crate) last_ns: u64,
     pub(crate) system_calls: u64,
     /// Handshakes since the last load, those before the first among them.

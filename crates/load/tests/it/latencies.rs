@@ -325,6 +325,25 @@ fn a_request_without_an_answer_counts_with_the_time_it_was_waited_for_whatever_i
     }
 }
 
+/// A rate up to the last good answer would leave out the time that the server took for what it never answered.
+#[test]
+fn a_count_ends_with_its_last_request_also_where_that_gets_no_answer() {
+    let until_gone = |stream: &mut TcpStream| while let Ok(1..) = stream.read(&mut [0; 4096]) {};
+    for choice in drivers() {
+        for duration in [None, Some(Duration::from_secs(60))] {
+            let server = stalling(until_gone);
+            let plan = Plan { duration, timeout: STALL, ..http(server.address) };
+            let outcome = run(&plan, &choice).unwrap();
+            let waited = Duration::from_nanos(outcome.tally.unanswered_ns);
+            assert!(waited >= STALL, "{choice}: {waited:?}");
+            assert!(outcome.window >= waited, "{choice}, {duration:?}: {:?}", outcome.window);
+            // Eleven answers at most in that time.
+            let required: Requirement = "rps>=20".parse().unwrap();
+            assert!(required.unmet(&outcome).is_some(), "{choice}, {duration:?}");
+        }
+    }
+}
+
 /// Over HTTP/2: the connection is closed, the stream is reset, it is left out by GOAWAY.
 #[test]
 fn over_http2_a_request_without_an_answer_counts_with_the_time_it_was_waited_for() {
