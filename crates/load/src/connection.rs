@@ -277,7 +277,11 @@ async fn until_expired(
 ) -> Result<TcpStream, String> {
     poll_fn(|context| {
         if let Poll::Ready(result) = connecting.as_mut().poll(context) {
-            return Poll::Ready(result.map_err(|why| words(&why)));
+            return Poll::Ready(result.map_err(|why| match (why.operation(), why.kind()) {
+                // The kernel's words for it are of an address that was asked for, and none was.
+                ("connect", std::io::ErrorKind::AddrNotAvailable) => NO_PORT.to_owned(),
+                _ => words(&why),
+            }));
         }
         match seat.unset(EXPIRED) {
             true => Poll::Ready(Err("connect: no answer in time".to_owned())),
@@ -294,6 +298,9 @@ async fn open_unix(path: &Path) -> Result<TcpStream, String> {
     let stream = stream.into_std().map_err(|(why, _)| failed(why))?;
     TcpStream::from_std(OwnedFd::from(stream).into()).map_err(&failed)
 }
+
+/// A connect that failed on this machine, before it reached the server.
+pub(crate) const NO_PORT: &str = "connect: no local port is free for this server";
 
 /// Returns the text of an error without its target: thousands of targets would make as many different texts.
 pub(crate) fn words(why: &ringroad_engine::Error) -> String {

@@ -4,10 +4,12 @@
 //! time, or did not put on the load it says. Start at [`verdict`].
 
 use crate::ask::named;
+use crate::connection::NO_PORT;
 use crate::plan::{Pace, Plan};
 use crate::run::Outcome;
 use ringroad_measure::Verdict;
 use ringroad_measure::caveat::{Caveat, Level, WINDOW_MIN_S};
+use ringroad_measure::record::Errors;
 use ringroad_measure::units::counted;
 
 /// Of what is due in open loop, so much has to be answered in the same time.
@@ -36,7 +38,11 @@ pub fn verdict(plan: &Plan, outcome: &Outcome) -> Verdict {
         add((tally.completed == 0 && refused.is_none()).then_some(Caveat::NothingMeasured));
         // What never left counts as asked for: to leave it out would flatter a server that froze.
         let said = refused.is_some() && counts.errors.total() == counts.errors.status;
-        add(Caveat::failures(counts.errors, counts.sent).filter(|_| !said));
+        // These never came to the server.
+        let no_port = counts.failures.get(NO_PORT).copied().unwrap_or(0);
+        let others = Errors { connect: counts.errors.connect.saturating_sub(no_port), ..counts.errors };
+        add((no_port > 0).then(|| Caveat::Other(without_port(no_port))));
+        add(Caveat::failures(others, counts.sent).filter(|_| !said));
         add(Caveat::unsent(counts.unsent, counts.unsent + counts.sent));
     }
     // Seconds in any case, so that what several parts say of it differs in its numbers alone.
@@ -107,6 +113,12 @@ pub fn verdict(plan: &Plan, outcome: &Outcome) -> Verdict {
     add(outcome.interrupted.then(|| {
         Caveat::Other(format!("the run was stopped after {seconds:.1} s of measured time: use it as such."))
     }));
+    if let Some(failures) = Caveat::failures(counts.errors, counts.sent)
+        && counts.failures.contains_key(NO_PORT)
+        && failures.level() == Level::Invalid
+    {
+        verdict.level = Level::Invalid;
+    }
     if let Some(refused) = refused {
         // Where nothing was answered as asked for, no other reason is as bad.
         verdict.level = Level::Invalid;
@@ -127,6 +139,16 @@ fn all_refused(outcome: &Outcome) -> Option<String> {
         1 => format!("every answer was {}: {advice}.", named(*most)),
         _ => format!("no answer had an expected status, most were {}: {advice}.", named(*most)),
     })
+}
+
+/// What connects mean that found no port, and what to do.
+fn without_port(count: u64) -> String {
+    format!(
+        "{} found no free local port for this server: that is a limit of this machine, not of the server. A port that \
+         was used stays taken for a minute where this side closed first. Use more source addresses (--source), widen \
+         net.ipv4.ip_local_port_range, or keep connections open.",
+        counted(count, "connect")
+    )
 }
 
 /// What to do about a status that was not expected.
@@ -181,7 +203,6 @@ mod tests {
     use crate::run::Client;
     use crate::schedule::Arrivals;
     use crate::tally::{Counts, Tally};
-    use ringroad_measure::record::Errors;
     use std::time::Duration;
 
     fn plan() -> Plan {
@@ -303,6 +324,21 @@ mod tests {
         assert_eq!(verdict(&plan, &outcome).level, Level::Suspect);
         outcome.counts.held.due = 0;
         assert_eq!(verdict(&plan, &outcome).level, Level::Invalid);
+    }
+
+    #[test]
+    fn connects_without_a_free_port_are_this_machines_and_no_fault_of_the_server() {
+        let mut outcome = good(false);
+        outcome.counts.errors.connect = 500;
+        outcome.counts.failures.insert(NO_PORT.to_owned(), 500);
+        let said = verdict(&plan(), &outcome);
+        assert_eq!(said.level, Level::Invalid, "{said}");
+        assert!(said.to_string().contains("500 connects found no free local port"), "{said}");
+        assert!(!said.to_string().contains("backlog"), "{said}");
+        // What else failed is told as ever, without them.
+        outcome.counts.errors.connect = 501;
+        let said = verdict(&plan(), &outcome).to_string();
+        assert!(said.contains("no free local port") && said.contains("connect 1)"), "{said}");
     }
 
     #[test]
