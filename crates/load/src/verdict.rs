@@ -81,10 +81,11 @@ pub fn verdict(plan: &Plan, outcome: &Outcome) -> Verdict {
     let response = &tally.latencies.response;
     match plan.pace {
         // Where connecting is in no latency, the law says nothing of a connection for each request; and where
-        // the connections change, there is no number in flight to hold it against.
+        // the connections change, there is no number in flight to hold it against. A count is spread over fewer
+        // and fewer connections at its end, whether it has a limit of time beside it or not.
         Pace::Closed
             if (!plan.one_request_per_connection || plan.until_closed)
-                && plan.duration.is_some()
+                && plan.duration.is_some_and(|length| plan.count.is_none() || outcome.window >= length)
                 && plan.stages.is_none() =>
         {
             let in_flight = f64::from(plan.active().saturating_sub(missing)) * f64::from(plan.pipeline);
@@ -339,6 +340,22 @@ mod tests {
         outcome.counts.errors.connect = 501;
         let said = verdict(&plan(), &outcome).to_string();
         assert!(said.contains("no free local port") && said.contains("connect 1)"), "{said}");
+    }
+
+    #[test]
+    fn a_limit_of_time_that_a_count_did_not_reach_changes_no_verdict() {
+        let mut outcome = good(false);
+        // Of the last requests most connections have none.
+        outcome.tally.awaited_ns /= 2.0;
+        let counted = |length: Option<u64>| Plan {
+            count: Some(11_000),
+            duration: length.map(Duration::from_secs),
+            ..plan()
+        };
+        let alone = verdict(&counted(None), &outcome);
+        assert_eq!(alone, Verdict::valid());
+        assert_eq!(verdict(&counted(Some(20)), &outcome), alone);
+        assert_eq!(verdict(&counted(Some(10)), &outcome).level, Level::Invalid, "the time ended it");
     }
 
     #[test]
