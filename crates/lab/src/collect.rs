@@ -12,7 +12,7 @@ use ringroad_measure::record::{
 };
 use ringroad_measure::{Caveat, Comparison, Finding, Histogram, Verdict, ratios};
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Everything that happened, per cell of the plan.
 #[derive(Clone, Debug, Default)]
@@ -69,6 +69,9 @@ pub fn record(suite: &Suite, plan: &Plan, runs: &[CellRuns], frame: Frame) -> Re
         {
             let by = if control.ratio.mid < 1.0 { -by.abs() } else { by.abs() };
             cell.verdict.add(Caveat::ControlDiffers { by });
+        }
+        if let Some(caveat) = clients(plan, runs, planned.load).filter(|_| cell.skipped.is_none()) {
+            cell.verdict.add(caveat);
         }
         if let Some(check) = check.filter(|(checked, _)| *checked == index) {
             cross_check(&mut cell, &runs[index], &runs[check.1], &suite.loads[planned.load]);
@@ -222,6 +225,23 @@ fn client_of(runs: &[&Measured]) -> Option<String> {
     let mut names: Vec<&str> = runs.iter().filter_map(|measured| measured.client.as_deref()).collect();
     names.dedup();
     (!names.is_empty()).then(|| names.join("; "))
+}
+
+/// Not every run of a load had the same client: then a difference between two programs, or two runs of one, may
+/// be one between clients. The small client's runs are a check, and no part of it.
+fn clients(plan: &Plan, runs: &[CellRuns], load: usize) -> Option<Caveat> {
+    let of_load = plan.cells.iter().zip(runs).filter(|(cell, _)| cell.load == load);
+    let of_load = of_load.filter(|(cell, _)| cell.role != Role::CrossCheck);
+    let names: BTreeSet<&str> =
+        of_load.flat_map(|(_, cell)| &cell.runs).filter_map(|measured| measured.client.as_deref()).collect();
+    (names.len() > 1).then(|| {
+        let names: Vec<&str> = names.into_iter().collect();
+        Caveat::Other(format!(
+            "runs of this load had different clients ({}), so a difference may be one between them: the rings of some \
+             program left no memory for the client's (raise `ulimit -l`).",
+            names.join("; ")
+        ))
+    })
 }
 
 /// The cell that both clients put under load, and the one of its other runs.

@@ -47,7 +47,9 @@ fn failed(how: &str) -> Complaint {
 fn load(options: &Options) -> Result<ClientReport, Complaint> {
     options.check().map_err(|error| failed(&why(&error)))?;
     let plan = plan(options).map_err(|error| failed(&error.to_string()))?;
-    let choice = choose::choose(Some(Wish::Auto), None).map_err(|error| failed(&error.to_string()))?;
+    let mut choice = choose::choose(Some(Wish::Auto), None).map_err(|error| failed(&error.to_string()))?;
+    // The rings of the program under test may leave no memory for one more.
+    ringroad_load::settle(&plan, &mut choice).map_err(|error| failed(&error.to_string()))?;
     let mut course = course::Course::new(options);
     let watched = watched::watched(&plan, &choice, &mut |look| {
         let look = course::Look {

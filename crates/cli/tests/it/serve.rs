@@ -709,6 +709,30 @@ fn where_the_rings_of_all_workers_find_no_memory_server_and_load_run_all_the_sam
 }
 
 #[test]
+fn where_its_ring_finds_no_memory_the_lab_s_client_takes_the_next_driver() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(limited) = of_users_with_little_memory(folder.path()) else { return };
+    std::fs::write(folder.path().join("page"), "page").unwrap();
+    // With some of these limits the server's ring leaves nothing for the client's.
+    for (user, kib) in [(61_010, 16), (61_011, 24), (61_012, 32), (61_013, 48), (61_014, 64)] {
+        let mut server = limited(user, kib);
+        let serving = Serving::of(server.arg("serve").arg(folder.path()).args(["-p", "0", "--workers", "1"]));
+        let url = serving.url("/page");
+        let addr = url.trim_start_matches("http://").split('/').next().unwrap();
+        let options = serde_json::json!({
+            "addr": addr, "protocol": "http", "connections": 2, "active": 2, "reconnect": false, "pipeline": 1,
+            "payload_bytes": 0, "path": "/page", "body": "page", "warmup_s": 0.0, "duration_s": 0.1,
+            "syscalls_s": 0.0, "memory": false, "timeout_s": 60.0, "server_pid": null, "turn_s": null
+        });
+        let mut client = limited(user, kib);
+        let outcome = run(client.args(["lab", "client", "load"]).arg(options.to_string()));
+        let report: serde_json::Value = serde_json::from_str(&outcome.text()).unwrap();
+        assert_eq!(report["served"], 2, "{kib} KiB: {report}");
+        serving.stop(Signal::TERM);
+    }
+}
+
+#[test]
 fn where_the_ring_of_the_only_worker_leaves_no_memory_servers_behind_are_checked_all_the_same() {
     let folder = tempfile::tempdir().unwrap();
     let Some(limited) = of_users_with_little_memory(folder.path()) else { return };

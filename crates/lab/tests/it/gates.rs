@@ -392,6 +392,25 @@ fn counts_that_differ_under_the_small_client_alone_are_a_doubt_of_the_cell_it_ch
 }
 
 #[test]
+fn a_load_that_did_not_have_one_client_in_all_runs_is_suspect_in_all_its_cells() {
+    let said = |record: &Record| -> Vec<bool> {
+        record.cells.iter().map(|cell| cell.verdict.to_string().contains("different clients")).collect()
+    };
+    let same = record_of(|who, block| Measured {
+        // The check is always another client.
+        client: Some(if who == 3 { "small, epoll" } else { "load, io_uring" }.to_owned()),
+        ..good(block, 10.0)
+    });
+    assert!(said(&same).iter().all(|said| !said), "{:?}", same.verdict);
+    let mixed = record_of(|who, block| Measured {
+        client: Some(if who == 1 && block == 4 { "load, epoll" } else { "load, io_uring" }.to_owned()),
+        ..good(block, 10.0)
+    });
+    assert!(said(&mixed).iter().all(|said| *said), "{:?}", mixed.verdict);
+    assert_eq!(mixed.verdict.level, Level::Suspect);
+}
+
+#[test]
 fn a_cross_check_that_failed_is_said() {
     let suite = suite();
     let plan = Plan::of(&suite, 1);

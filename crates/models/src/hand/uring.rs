@@ -713,8 +713,13 @@ fn make_ring() -> Result<Ring> {
     let build = |flags| Ring::builder(ENTRIES).completion_entries(COMPLETIONS).flags(flags).build();
     // NO_SQARRAY (6.6) spares an indirection per entry; the rest is Linux 6.1.
     build(wanted | IORING_SETUP_NO_SQARRAY).or_else(|_| build(wanted)).map_err(|why| {
-        Error::new("io_uring_setup", why.source)
-            .hint("this model needs the io_uring of Linux 6.1, allowed to this process")
+        let hint = match why.source.raw_os_error() {
+            Some(libc::ENOMEM) => {
+                "its ring takes more locked memory than allowed: raise RLIMIT_MEMLOCK (ulimit -l)"
+            }
+            _ => "this model needs the io_uring of Linux 6.1, allowed to this process",
+        };
+        Error::new("io_uring_setup", why.source).hint(hint)
     })
 }
 
