@@ -88,7 +88,7 @@ pub struct Measured {
     pub bytes: Option<(u64, u64)>,
     /// Connections that got an answer.
     pub served: Option<u32>,
-    /// Mean latency of the window times its rate: requests in flight by Little's law.
+    /// What was waited for in the window, by its length: requests in flight by Little's law.
     pub in_flight: Option<f64>,
     /// The client and its driver: `load, io_uring`.
     pub client: Option<String>,
@@ -416,8 +416,6 @@ impl Bench<'_> {
             .filter(|_| window.completed > 0)
             .map(|ns| ns as f64 / 1e3 / window.completed as f64);
         let rps = if duration_s > 0.0 { window.completed as f64 / duration_s } else { 0.0 };
-        // Of all answers the client took out of the loop, as latencies are of all of them.
-        let in_flight = window.mean_ns.map(|mean_ns| rps * mean_ns / 1e9);
         let micros = |ns: u64| ns as f64 / 1e3;
         Measured {
             run: Run {
@@ -446,7 +444,7 @@ impl Bench<'_> {
             sent: report.sent,
             bytes: (load.protocol == Protocol::Echo).then_some((report.bytes_sent, report.bytes_received)),
             served: Some(report.served),
-            in_flight,
+            in_flight: window.in_flight,
             client: Some(report.client),
             syscalls_source: window.syscalls_per_request.map(|_| "perf".to_owned()),
             payload_bytes: report.payload_bytes,

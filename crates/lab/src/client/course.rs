@@ -12,7 +12,7 @@
 
 use super::Options;
 use super::turns::Turns;
-use super::window::{Edge, Gauges, Pieces, Slow, SyscallWindow, Window};
+use super::window::{Edge, Gauges, Pieces, Slow, SyscallWindow, Taken, Window};
 use ringroad_measure::Histogram;
 use std::time::{Duration, Instant};
 
@@ -67,6 +67,20 @@ pub enum Next {
     Leave,
 }
 
+/// What was on its way when latencies began to be taken.
+#[derive(Debug)]
+struct Before {
+    since: Instant,
+    waits: Vec<u64>,
+}
+
+impl Before {
+    fn now(look: &Look<'_>) -> Before {
+        let Waiting(waiting) = look.waiting;
+        Before { waits: waiting(), since: Instant::now() }
+    }
+}
+
 /// The course of one load.
 #[derive(Debug)]
 pub struct Course {
@@ -81,6 +95,8 @@ pub struct Course {
     turns: Option<(Duration, Turns)>,
     /// Requests on their way at any time.
     in_flight: u64,
+    /// Of each connection.
+    pipeline: u32,
     gauges: Gauges,
     phase: Phase,
 }
@@ -97,7 +113,7 @@ enum Phase {
     /// A piece has begun; its latencies are not taken yet.
     Lead(Slow, Box<Pieces>, Edge, u64),
     /// A piece: since this edge, when so many answers were right.
-    Window(Slow, Box<Pieces>, Edge, u64),
+    Window(Slow, Box<Pieces>, Edge, u64, Before),
     Syscalls(Box<Window>, SyscallWindow),
     Drain(Option<Box<Window>>),
     Over(Option<Box<Window>>),
@@ -118,6 +134,7 @@ impl Course {
             server_pid: options.server_pid,
             turns: options.turn_s.map(|turn_s| (seconds(turn_s), Turns::here())),
             in_flight: u64::from(options.active) * u64::from(options.pipeline),
+            pipeline: options.pipeline,
             gauges: Gauges::default(),
             phase: Phase::Start,
         }
@@ -145,7 +162,10 @@ impl Course {
     fn piece(&self, early: Slow, pieces: Box<Pieces>, look: &Look<'_>) -> (Phase, Next) {
         let edge = self.gauges.edge();
         match &self.turns {
-            None => (Phase::Window(early, pieces, edge, look.completed), Next::Measure(self.duration)),
+            None => {
+                let before = Before::now(look);
+                (Phase::Window(early, pieces, edge, look.completed, before), Next::Measure(self.duration))
+            }
             Some(_) => (Phase::Lead(early, pieces, edge, look.completed), Next::Go(LEAD)),
         }
     }
@@ -188,14 +208,22 @@ impl Course {
             Phase::Lead(early, pieces, first, completed_before) => {
                 let turn = self.turns.as_ref().map_or(self.duration, |(turn, _)| *turn);
                 let left = turn.saturating_sub(LEAD);
-                (Phase::Window(early, pieces, first, completed_before), Next::Measure(left))
+                let before = Before::now(look);
+                (Phase::Window(early, pieces, first, completed_before, before), Next::Measure(left))
             }
-            Phase::Window(early, mut pieces, first, completed_before) => {
+            Phase::Window(early, mut pieces, first, completed_before, before) => {
                 // Before the gauges are read: that takes time in which the client receives nothing.
                 let Waiting(waiting) = look.waiting;
                 let waiting = waiting();
                 let last = self.gauges.edge();
-                pieces.add(&first, &last, look.completed - completed_before, (look.latencies, &waiting));
+                let taken = Taken {
+                    since: before.since,
+                    before: &before.waits,
+                    latencies: look.latencies,
+                    waiting: &waiting,
+                    depth: self.pipeline,
+                };
+                pieces.add(&first, &last, look.completed - completed_before, &taken);
                 if self.with_memory {
                     pieces.hold(|| self.gauges.memory());
                 }

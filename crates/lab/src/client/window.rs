@@ -29,6 +29,9 @@ pub struct Window {
     pub completed: u64,
     /// Mean latency, nanoseconds.
     pub mean_ns: Option<f64>,
+    /// Requests in flight: what was waited for in it, by its length. Of a wait that crosses an edge the part
+    /// within.
+    pub in_flight: Option<f64>,
     /// Median latency, nanoseconds.
     pub p50_ns: Option<u64>,
     /// 99th percentile, nanoseconds.
@@ -93,9 +96,36 @@ pub(super) struct Pieces {
     client_wait_ns: Option<u64>,
     machine: Option<MachineTimes>,
     latencies: Histogram,
+    /// What was waited for, and how long that was looked at.
+    awaited_ns: f64,
+    watched: Duration,
     memory: Memory,
     /// Before the second turn and after the last.
     rests: Option<(Rest, Rest)>,
+}
+
+/// What a client took in of a piece.
+#[derive(Debug)]
+pub(super) struct Taken<'a> {
+    /// When it began to take latencies.
+    pub(super) since: Instant,
+    /// What was on its way then, and for how long it had waited.
+    pub(super) before: &'a [u64],
+    /// Of what was answered, all of its time.
+    pub(super) latencies: &'a Histogram,
+    /// How long what is on its way has waited.
+    pub(super) waiting: &'a [u64],
+    /// Requests that each of these waits stands for.
+    pub(super) depth: u32,
+}
+
+impl Taken<'_> {
+    /// What was waited for since then, nanoseconds.
+    fn awaited_ns(&self) -> f64 {
+        let sum = |waits: &[u64]| waits.iter().map(|ns| *ns as f64).sum::<f64>() * f64::from(self.depth);
+        let answered = self.latencies.mean_ns().unwrap_or(0.0) * self.latencies.count() as f64;
+        answered + sum(self.waiting) - sum(self.before)
+    }
 }
 
 /// The server at rest: its CPU time, when so many of its answers had been taken in.
@@ -123,6 +153,8 @@ impl Default for Pieces {
             client_wait_ns: Some(0),
             machine: Some(MachineTimes::ZERO),
             latencies: Histogram::new(),
+            awaited_ns: 0.0,
+            watched: Duration::ZERO,
             memory: Memory::default(),
             rests: None,
         }
@@ -136,14 +168,11 @@ impl Pieces {
     /// Some requests are on their way at every edge, and most of them have waited for less than they will
     /// take. One that has waited for longer than 99 of 100 answers took is among the slowest whenever it is
     /// answered: it counts with that time, or a server that stalls would lose its slowest answers.
-    pub(super) fn add(
-        &mut self,
-        first: &Edge,
-        last: &Edge,
-        completed: u64,
-        (latencies, waiting): (&Histogram, &[u64]),
-    ) {
+    pub(super) fn add(&mut self, first: &Edge, last: &Edge, completed: u64, taken: &Taken<'_>) {
+        let Taken { latencies, waiting, .. } = *taken;
         self.time += last.at - first.at;
+        self.awaited_ns += taken.awaited_ns();
+        self.watched += last.at.saturating_duration_since(taken.since);
         self.completed += completed;
         let grown = |first: Option<Duration>, last: Option<Duration>| last?.checked_sub(first?);
         self.server = self.server.zip(grown(first.server, last.server)).map(|(sum, more)| sum + more);
@@ -311,6 +340,10 @@ impl Gauges {
             duration_ns: nanos(pieces.time),
             completed: pieces.completed,
             mean_ns: latencies.mean_ns(),
+            in_flight: latencies.mean_ns().and_then(|_| {
+                let watched_ns = pieces.watched.as_nanos() as f64;
+                (watched_ns > 0.0).then(|| pieces.awaited_ns / watched_ns)
+            }),
             p50_ns: latencies.quantile_ns(0.50),
             p99_ns: latencies.quantile_ns(0.99),
             histogram: latencies.to_base64(),
@@ -410,11 +443,46 @@ mod tests {
         let mut latencies = Histogram::new();
         latencies.record_n(1_000_000, 1000);
         let waiting = [1_000, 500_000, 4_000_000_000];
-        pieces.add(&first, &last, 1000, (&latencies, &waiting));
+        let none = Histogram::new();
+        let taken =
+            |latencies| Taken { since: first.at, before: &[], latencies, waiting: &waiting, depth: 1 };
+        pieces.add(&first, &last, 1000, &taken(&latencies));
         assert_eq!(pieces.latencies.count(), 1001);
         assert!(pieces.latencies.quantile_ns(1.0) >= Some(3_990_000_000));
         // Where nothing was answered, nothing but the waits is known.
-        pieces.add(&first, &last, 0, (&Histogram::new(), &waiting));
+        pieces.add(&first, &last, 0, &taken(&none));
         assert_eq!(pieces.latencies.count(), 1004);
+    }
+
+    /// Two connections for a second: one is answered every millisecond, the other waits across an edge.
+    #[test]
+    fn what_waits_across_an_edge_is_in_flight_for_the_part_within() {
+        let gauges = Gauges::default();
+        let first = gauges.edge();
+        let last = Edge { at: first.at + Duration::from_secs(1), ..gauges.edge() };
+        let (ms, half_s) = (1_000_000, 500_000_000);
+        let waits: [(&[u64], u64, &[u64]); 3] = [
+            // Since 1.5 s before the window, until its middle.
+            (&[0, 3 * half_s], 4 * half_s, &[0, 0]),
+            // Since its middle, until after its end.
+            (&[0, 0], 0, &[0, half_s]),
+            // Since 1.5 s before it, until after its end.
+            (&[0, 3 * half_s], 0, &[0, 5 * half_s]),
+        ];
+        for (before, stalled, waiting) in waits {
+            let mut latencies = Histogram::new();
+            let quick_s = 2.0 - (stalled as f64 / 1e9 - before[1] as f64 / 1e9 + waiting[1] as f64 / 1e9);
+            latencies.record_n(ms, (quick_s * 1e3).round() as u64);
+            if stalled > 0 {
+                latencies.record(stalled);
+            }
+            let mut pieces = Pieces::default();
+            let taken = Taken { since: first.at, before, latencies: &latencies, waiting, depth: 1 };
+            pieces.add(&first, &last, latencies.count(), &taken);
+            let slow = || gauges.slow(0);
+            let in_flight = gauges.window(&pieces, (&slow(), &slow())).in_flight;
+            let is_two = in_flight.is_some_and(|count| (count - 2.0).abs() < 0.01);
+            assert!(is_two, "{in_flight:?}: {before:?}, {stalled}, {waiting:?}");
+        }
     }
 }
