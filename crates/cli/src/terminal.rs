@@ -11,6 +11,30 @@ pub(crate) fn columns(stream: impl AsFd) -> Option<usize> {
     (size.ws_col > 0).then(|| usize::from(size.ws_col).max(COLUMNS_MIN))
 }
 
+/// What is shown of a text that is too long: so many characters of its beginning and of its end.
+const SHOWN: (usize, usize) = (160, 40);
+/// A word of a message that is longer is no path (PATH_MAX) that is to be copied.
+const WORD_MAX: usize = 4096;
+
+/// Returns the text, or its beginning, its end and its length if it is too long to be read, as a URL of 60 kB is.
+/// For what people read: records hold the whole.
+pub(crate) fn shortened(text: &str) -> String {
+    let length = text.chars().count();
+    if length <= 2 * (SHOWN.0 + SHOWN.1) {
+        return text.to_owned();
+    }
+    let beginning = text.chars().take(SHOWN.0);
+    let end = text.chars().skip(length - SHOWN.1);
+    let shown: String = beginning.chain(['…']).chain(end).collect();
+    format!("{shown} ({length} characters)")
+}
+
+/// Returns a message in which no word is longer than a path may be.
+pub(crate) fn with_short_words(text: &str) -> String {
+    let shown = |word: &str| if word.len() > WORD_MAX { shortened(word) } else { word.to_owned() };
+    text.split(' ').map(shown).collect::<Vec<_>>().join(" ")
+}
+
 /// Where the lines begin that continue a broken one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Indent {
@@ -92,6 +116,21 @@ mod tests {
             fitted(&deep, Some(20), Indent::AsTheLine),
             format!("{}one\n{}two three", " ".repeat(15), " ".repeat(10))
         );
+    }
+
+    #[test]
+    fn what_is_too_long_to_be_read_is_shown_by_its_ends() {
+        let path = "a".repeat(400);
+        assert_eq!(shortened(&path), path);
+        let url = format!("http://host/{}z", "ü".repeat(60_000));
+        let shown = shortened(&url);
+        assert!(shown.starts_with("http://host/ü") && shown.ends_with("üz (60013 characters)"), "{shown}");
+        assert!(shown.chars().count() < 230, "{shown}");
+        let message = format!("connect, on {url}: refused, {path}");
+        let short = with_short_words(&message);
+        assert!(short.starts_with("connect, on http://host/ü") && short.len() < 1_000, "{short}");
+        assert!(short.ends_with(&format!("refused, {path}")), "{short}");
+        assert_eq!(with_short_words("a  b\nc "), "a  b\nc ");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! interval ([`ringroad_measure::Comparison`]). Start at [`run`].
 
 use super::processes;
+use crate::terminal::shortened;
 use ringroad_engine::choose::Choice;
 use ringroad_load::report::{Frame, record};
 use ringroad_load::require::Requirement;
@@ -210,7 +211,8 @@ fn write_all(
     let each = seconds.map_or(String::new(), |seconds| format!(" of {seconds} s"));
     match (plans, record.cells.as_slice()) {
         ([one], [cell]) => {
-            writeln!(out, "{}\n  {whole} of {}{each}\n", one.target, counted(wanted.into(), "run"))?;
+            let target = shortened(&one.target.to_string());
+            writeln!(out, "{target}\n  {whole} of {}{each}\n", counted(wanted.into(), "run"))?;
             writeln!(out, "  {:<12}{:>12}  95 % interval", "", "median")?;
             for figure in &FIGURES {
                 let all = figures(cell, figure);
@@ -226,7 +228,8 @@ fn write_all(
             }
         }
         ([first, second], [a, b]) => {
-            writeln!(out, "A  {}\nB  {}", first.target, second.target)?;
+            let shown = |plan: &Plan| shortened(&plan.target.to_string());
+            writeln!(out, "A  {}\nB  {}", shown(first), shown(second))?;
             writeln!(
                 out,
                 "   {whole} of {}, each with a run{each} of A and of B in random order\n",

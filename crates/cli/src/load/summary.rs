@@ -1,5 +1,6 @@
 //! The summary of a load: a pure function from outcome to text. Start at [`text`].
 
+use crate::terminal::shortened;
 use ringroad_load::ask::named;
 use ringroad_load::hold::diagnose;
 use ringroad_load::knee::Knee;
@@ -104,7 +105,7 @@ fn ending(out: &mut String, verdict: &Verdict) -> std::fmt::Result {
 fn figures(out: &mut String, plan: &Plan, outcome: &Outcome, driver: &str) -> std::fmt::Result {
     let Outcome { counts, tally, client, .. } = outcome;
     let seconds = outcome.window.as_secs_f64();
-    writeln!(out, "{}", plan.target)?;
+    writeln!(out, "{}", shortened(&plan.target.to_string()))?;
     let what = load(plan, outcome.connected, outcome.idle_at_end, driver);
     writeln!(out, "  {what}, {seconds:.1} s measured")?;
 
@@ -276,7 +277,7 @@ fn urls(out: &mut String, plan: &Plan, outcome: &Outcome) -> std::fmt::Result {
             let time = url.response.quantile_ns(q).map_or("-".to_owned(), |ns| Nanos(ns).to_string());
             write!(out, "{time:>12}")?;
         }
-        writeln!(out, "{:>10}  {}", url.refused, message.label().escape_debug())?;
+        writeln!(out, "{:>10}  {}", url.refused, shortened(&message.label().escape_debug().to_string()))?;
     }
     if all.len() > URLS {
         writeln!(out, "  and {} more, in the record (--out)", all.len() - URLS)?;

@@ -8,6 +8,7 @@
 mod board;
 
 use crate::complaint::say;
+use crate::terminal::shortened;
 use board::{Board, Column, End, Span, Tint};
 use ringroad_load::{Event, Plan, Point};
 use ringroad_measure::units::{Nanos, PerSecond};
@@ -59,7 +60,7 @@ impl Live {
                 (Some(length), None) => End::Seconds(length.as_secs_f64()),
                 (None, None) => End::Open,
             };
-            let board = Board::new(plan.target.to_string(), load, end);
+            let board = Board::new(shortened(&plan.target.to_string()), load, end);
             let mut picture = Picture { board, colours: !set("NO_COLOR"), drawn: 0 };
             picture.draw();
             Way::Picture(Box::new(picture))
