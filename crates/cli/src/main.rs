@@ -31,7 +31,7 @@ mod stopping;
 mod terminal;
 mod workers;
 
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -48,7 +48,7 @@ fn main() -> ExitCode {
     if let Some((caller, words)) = cp::wanted(words.iter().cloned()) {
         return cp::run(caller, words);
     }
-    let flags::Flags { verb, common } = match flags::Flags::try_parse_from(&words) {
+    let flags::Flags { verb, common } = match read(&words) {
         Ok(flags) => flags,
         Err(error) => return refuse(&error, &words),
     };
@@ -75,6 +75,18 @@ fn main() -> ExitCode {
         flags::Verb::Man(flags) => manual::pages(&flags),
         flags::Verb::Help { .. } => manual::overview(),
     }
+}
+
+/// With fewer columns the help has the text of an option below its names.
+const NARROW: usize = 60;
+
+/// Reads the line.
+fn read(words: &[OsString]) -> Result<flags::Flags, clap::Error> {
+    // clap would leave no room beside the longest of the names, and break no line.
+    let is_narrow = terminal::columns(std::io::stdout()).is_some_and(|columns| columns < NARROW);
+    let mut command = flags::Flags::command().next_line_help(is_narrow);
+    let matches = command.try_get_matches_from_mut(words)?;
+    flags::Flags::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 
 /// Prints help and version to stdout unchanged, and a mistake in the arguments like every other error.

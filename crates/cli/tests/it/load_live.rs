@@ -49,6 +49,41 @@ fn shown(written: &str) -> Vec<String> {
     lines
 }
 
+/// All that a program writes to a terminal.
+fn written(mut ours: File) -> String {
+    let (mut all, mut piece) = (Vec::new(), [0; 4096]);
+    // The end of a terminal without its program is an error.
+    while let Ok(bytes @ 1..) = ours.read(&mut piece) {
+        all.extend_from_slice(&piece[..bytes]);
+    }
+    String::from_utf8(all).unwrap()
+}
+
+#[test]
+fn help_fits_a_narrow_terminal() {
+    for columns in [40, 59, 60, 79] {
+        for verb in [&["load"][..], &["lab"], &["serve"], &["cp"], &["doctor"]] {
+            let (ours, theirs) = terminal(columns, 50);
+            let mut command = ringroad(verb);
+            command.arg("--help").env("TERM", "xterm").env_remove("COLUMNS").stdout(theirs);
+            let mut process = Kill(command.spawn().unwrap());
+            // The command holds our copy of the other end.
+            drop(command);
+            let lines = shown(&written(ours));
+            assert!(process.0.wait().unwrap().success());
+            assert!(lines.len() > 20, "{lines:?}");
+            // Usage lines are commands, and a word stays whole.
+            let is_prose = |line: &&String| {
+                let line = line.trim_start();
+                !["Usage", "ringroad", "or:", "-"].iter().any(|command| line.starts_with(command))
+                    && line.contains(' ')
+            };
+            let long = lines.iter().filter(is_prose).find(|line| line.chars().count() > columns.into());
+            assert_eq!(long, None, "{verb:?}, {columns} columns");
+        }
+    }
+}
+
 #[test]
 fn on_a_terminal_there_is_a_picture_while_it_runs_and_its_last_state_afterwards() {
     let server = Server::start(&["--model", "epoll-et", "--protocol", "http"]);
