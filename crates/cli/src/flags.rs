@@ -485,7 +485,7 @@ pub(crate) fn share(text: &str) -> Result<f64, String> {
     }
 }
 
-pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
+fn seconds(text: &str) -> Result<Duration, String> {
     span(text, 1.0)
 }
 

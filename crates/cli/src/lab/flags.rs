@@ -1,6 +1,6 @@
 //! The command line of `ringroad lab` as typed.
 
-use crate::flags::{bytes, microseconds, seconds, share};
+use crate::flags::{bytes, microseconds, share, time};
 use clap::{Args, Subcommand, ValueEnum};
 use ringroad_engine::choose::Wish;
 use std::ffi::OsString;
@@ -184,8 +184,8 @@ pub(crate) struct RunFlags {
     /// Times each result is measured, instead of the suite's number
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) repeats: Option<u32>,
-    /// Seconds of each measured window, instead of the suite's
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    /// Time of each measured window, as in 2s, instead of the suite's
+    #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) duration: Option<Duration>,
     /// Seed of the random order, instead of a fresh one
     #[arg(long, value_name = "N")]
@@ -218,8 +218,8 @@ pub(crate) struct SourcesFlags {
     /// Times each server is measured, instead of its own number
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) repeats: Option<u32>,
-    /// Seconds of each measured window, instead of its own
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    /// Time of each measured window, as in 2s, instead of its own
+    #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) duration: Option<Duration>,
     /// Folder for record.json and report.html (default: a new one under the user's state directory)
     #[arg(long, value_name = "DIR")]

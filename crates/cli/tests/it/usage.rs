@@ -72,6 +72,18 @@ fn the_lab_offers_no_driver_and_refuses_one() {
 }
 
 #[test]
+fn the_lab_takes_times_as_load_does() {
+    // The second line has the time of a run; the order of the programs below is another each time.
+    let plan = |length: &str| {
+        let text = run(&mut ringroad(["lab", "run", "quick", "--plan", "--duration", length])).text();
+        text.lines().nth(1).unwrap().to_owned()
+    };
+    assert_eq!(plan("1500ms"), plan("1.5"));
+    assert_eq!(plan("2s"), plan("2"));
+    assert_ne!(plan("2s"), plan("1s"));
+}
+
+#[test]
 fn help_of_a_verb_is_the_verbs_own() {
     for (words, line) in [
         (&["help", "load"][..], &["load", "--help"][..]),
