@@ -138,8 +138,11 @@ fn lead(record: &Record, load: &Load<'_>) -> String {
     let place = format!("On this machine, with {}", circumstances(load));
     let act = act(first);
     if cells.len() == 1 {
+        let is_only = record.cells.iter().all(|cell| cell.model == first.model);
+        let others =
+            if is_only { "no other program was measured" } else { "no other program gave a usable number" };
         return format!(
-            "{place}, {} took {} of CPU {act}; no other program gave a usable number.",
+            "{place}, {} took {} of CPU {act}; {others}.",
             figure::in_words(&first.model),
             cpu(first)
         );
