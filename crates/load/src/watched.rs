@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::plan::{Pace, Plan};
 use crate::tally::{Counts, Tally};
 use crate::worker::{self, Kind, TICK, Task, Worker};
+use ringroad_engine::DriverName;
 use ringroad_engine::choose::Choice;
 use ringroad_engine::time;
 use ringroad_measure::Histogram;
@@ -69,6 +70,8 @@ pub enum Next {
 /// What came of it.
 #[derive(Clone, Debug, Default)]
 pub struct Watched {
+    /// The driver that it ran on: where `auto` chose, the next one if a ring found no memory.
+    pub driver: Option<DriverName>,
     /// Connections that were made before the load began.
     pub connected: u32,
     /// Connections that got an answer.
@@ -115,9 +118,12 @@ pub fn watched(
         news,
         spare: spare.1,
     };
-    let runtime = worker::runtime(plan, choice)?;
+    let mut choice = choice.clone();
+    let runtime = worker::settled(plan, &mut choice)?;
     let worker = Rc::new(Worker::new(&task));
-    runtime.block_on(put_on(worker, &task, &spare.0, watch)).map_err(|why| Error::failed(why.to_string()))
+    let watched = runtime.block_on(put_on(worker, &task, &spare.0, watch));
+    let watched = watched.map_err(|why| Error::failed(why.to_string()))?;
+    Ok(Watched { driver: Some(choice.driver()), ..watched })
 }
 
 async fn put_on(
@@ -166,7 +172,14 @@ async fn put_on(
     worker.failed(Kind::Timeout, worker.in_flight.get(), "no answer by the end");
     worker.tell_statuses();
     let counts = worker.counts.take();
-    Watched { connected, served: worker.served(), closed: closed.unwrap_or(counts.closed_in_order), counts }
+    let driver = None;
+    Watched {
+        driver,
+        connected,
+        served: worker.served(),
+        closed: closed.unwrap_or(counts.closed_in_order),
+        counts,
+    }
 }
 
 fn look(worker: &Worker, watch: &mut dyn FnMut(&Look<'_>) -> Next) -> Next {

@@ -25,7 +25,7 @@ use crate::turns::Turns;
 use crate::websocket::Opening;
 use bytes::Bytes;
 pub use orders::settle;
-pub(crate) use orders::{Done, News, Order, Orders, TICK, Task, connect, run, runtime};
+pub(crate) use orders::{Done, News, Order, Orders, TICK, Task, connect, run, settled};
 use ringroad_engine::AnyBuf;
 use ringroad_engine::sync::Semaphore;
 pub(crate) use seat::{

@@ -47,9 +47,7 @@ fn failed(how: &str) -> Complaint {
 fn load(options: &Options) -> Result<ClientReport, Complaint> {
     options.check().map_err(|error| failed(&why(&error)))?;
     let plan = plan(options).map_err(|error| failed(&error.to_string()))?;
-    let mut choice = choose::choose(Some(Wish::Auto), None).map_err(|error| failed(&error.to_string()))?;
-    // The rings of the program under test may leave no memory for one more.
-    ringroad_load::settle(&plan, &mut choice).map_err(|error| failed(&error.to_string()))?;
+    let choice = choose::choose(Some(Wish::Auto), None).map_err(|error| failed(&error.to_string()))?;
     let mut course = course::Course::new(options);
     let watched = watched::watched(&plan, &choice, &mut |look| {
         let look = course::Look {
@@ -68,7 +66,9 @@ fn load(options: &Options) -> Result<ClientReport, Complaint> {
         }
     });
     let watched = watched.map_err(|error| failed(&error.to_string()))?;
-    Ok(report(options, watched, course.into_window(), &format!("load, {}", choice.driver())))
+    // The rings of the program under test may have left no memory for one more.
+    let driver = watched.driver.unwrap_or_else(|| choice.driver());
+    Ok(report(options, watched, course.into_window(), &format!("load, {driver}")))
 }
 
 /// The options as a plan.
@@ -138,7 +138,7 @@ fn report(
     window: Option<client::window::Window>,
     client: &str,
 ) -> ClientReport {
-    let Watched { connected, served, counts, closed } = watched;
+    let Watched { connected, served, counts, closed, .. } = watched;
     let payload_bytes = match options.protocol {
         Protocol::Echo => (counts.answers > 0).then_some(u64::from(options.payload_bytes)),
         Protocol::Http | Protocol::Files => counts.body_bytes.checked_div(counts.completed),

@@ -144,9 +144,20 @@ pub fn settle(plan: &Plan, choice: &mut Choice) -> Result<(), Error> {
     choice.settle(all, |why| Some(why)).map(drop).map_err(|why| Error::failed(why.to_string()))
 }
 
+/// The only runtime of a load, which takes the next driver as [`settle`] does. What is made here is kept, so
+/// nothing else can take its memory meanwhile.
+pub(crate) fn settled(plan: &Plan, choice: &mut Choice) -> Result<Runtime, Error> {
+    let made = choice.settle(|choice| builder(plan, choice).build(), |why| Some(why));
+    with_places(plan, made)
+}
+
 /// A runtime for the load of one thread.
 pub(crate) fn runtime(plan: &Plan, choice: &Choice) -> Result<Runtime, Error> {
-    let runtime = builder(plan, choice).build().map_err(|why| Error::failed(why.to_string()))?;
+    with_places(plan, builder(plan, choice).build())
+}
+
+fn with_places(plan: &Plan, made: ringroad_engine::Result<Runtime>) -> Result<Runtime, Error> {
+    let runtime = made.map_err(|why| Error::failed(why.to_string()))?;
     if plan.direct.is_some() {
         // Better now than once for each connection.
         let way_out = "without direct descriptors --processes N goes past the limit";
