@@ -16,8 +16,8 @@ const SHOWN: (usize, usize) = (160, 40);
 /// A word of a message that is longer is no path (PATH_MAX) that is to be copied.
 const WORD_MAX: usize = 4096;
 
-/// Returns the text, or its beginning, its end and its length if it is too long to be read, as a URL of 60 kB is.
-/// For what people read: records hold the whole.
+/// Returns the text, or its beginning, its end and its length if it is too long to be read, as a URL of 60 kB
+/// is. For what people read: records hold the whole.
 pub(crate) fn shortened(text: &str) -> String {
     let length = text.chars().count();
     if length <= 2 * (SHOWN.0 + SHOWN.1) {

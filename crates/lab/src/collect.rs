@@ -227,8 +227,8 @@ fn client_of(runs: &[&Measured]) -> Option<String> {
     (!names.is_empty()).then(|| names.join("; "))
 }
 
-/// Not every run of a load had the same client: then a difference between two programs, or two runs of one, may
-/// be one between clients. The small client's runs are a check, and no part of it.
+/// Not every run of a load had the same client: then a difference between two programs, or two runs of one,
+/// may be one between clients. The small client's runs are a check, and no part of it.
 fn clients(plan: &Plan, runs: &[CellRuns], load: usize) -> Option<Caveat> {
     let of_load = plan.cells.iter().zip(runs).filter(|(cell, _)| cell.load == load);
     let of_load = of_load.filter(|(cell, _)| cell.role != Role::CrossCheck);

@@ -295,7 +295,8 @@ impl Ends {
     fn of_window(&self, counted: bool) -> Duration {
         match self.until {
             _ if self.interrupted => self.ended,
-            // A count that was reached ends with its last request, answered or not, and not when that is noticed.
+            // A count that was reached ends with its last request, answered or not, and not when that is
+            // noticed.
             Some(until) if counted && self.ended < until => self.last_end.unwrap_or(self.ended),
             // Where nothing was left to do before it, what there was has ended then.
             Some(until) => until.min(self.ended),

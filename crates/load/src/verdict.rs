@@ -81,8 +81,8 @@ pub fn verdict(plan: &Plan, outcome: &Outcome) -> Verdict {
     let response = &tally.latencies.response;
     match plan.pace {
         // Where connecting is in no latency, the law says nothing of a connection for each request; and where
-        // the connections change, there is no number in flight to hold it against. A count is spread over fewer
-        // and fewer connections at its end, whether it has a limit of time beside it or not.
+        // the connections change, there is no number in flight to hold it against. A count is spread over
+        // fewer and fewer connections at its end, whether it has a limit of time beside it or not.
         Pace::Closed
             if (!plan.one_request_per_connection || plan.until_closed)
                 && plan.duration.is_some_and(|length| plan.count.is_none() || outcome.window >= length)

@@ -325,7 +325,7 @@ fn a_request_without_an_answer_counts_with_the_time_it_was_waited_for_whatever_i
     }
 }
 
-/// A rate up to the last good answer would leave out the time that the server took for what it never answered.
+/// A rate up to the last good answer would leave out the time that was waited for what was never answered.
 #[test]
 fn a_count_ends_with_its_last_request_also_where_that_gets_no_answer() {
     let until_gone = |stream: &mut TcpStream| while let Ok(1..) = stream.read(&mut [0; 4096]) {};
