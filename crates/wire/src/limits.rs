@@ -41,9 +41,10 @@ pub struct Limits {
     /// Whether an answer may have what RFC 9112 lets its recipient take: lines of the head that end with LF
     /// alone (§2.2), blanks between a name and its colon (§5.1), folded lines of the head, which the caller
     /// unfolds (§5.2, [`Responses::unfold`](crate::Responses::unfold)), blanks behind the size of a chunk, as
-    /// old servers pad it; and whether trailer lines that must not be there are dropped (RFC 9110 §6.5.1)
-    /// instead of refused. Requests may have none of these: two readers that differ there take one message
-    /// for two. [`Default`]: no.
+    /// old servers pad it, the same `Content-Length` in several lines (RFC 9110 §8.6), and
+    /// `Transfer-Encoding: identity` without a length, which ends with the connection (§6.3); and whether
+    /// trailer lines that must not be there are dropped (RFC 9110 §6.5.1) instead of refused. Requests may
+    /// have none of these: two readers that differ there take one message for two. [`Default`]: no.
     pub tolerant: bool,
     /// Whether methods other than those of [`Method`](crate::Method) are taken (501 otherwise).
     pub extension_methods: bool,

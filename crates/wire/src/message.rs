@@ -125,7 +125,11 @@ pub enum Body {
 pub(crate) struct Facts {
     pub(crate) length: u64,
     lengths: u8,
+    /// Two lines name different lengths.
+    lengths_differ: bool,
     codings: u8,
+    /// Lines that name `identity`, which is no coding, as the only one.
+    identities: u8,
     pub(crate) close: bool,
     pub(crate) keep_alive: bool,
     /// `Connection: upgrade` was seen.
@@ -143,10 +147,15 @@ impl Note for Facts {
             10 if is_word(name, b"connection") => self.connection(value),
             14 if is_word(name, b"content-length") => {
                 let length = decimal(value).ok_or_else(|| Error::new(Problem::ContentLength, value))?;
+                self.lengths_differ |= self.lengths > 0 && length != self.length;
                 self.length = length;
                 self.lengths = self.lengths.saturating_add(1);
             }
             17 if is_word(name, b"transfer-encoding") => {
+                if is_word(value, b"identity") {
+                    self.identities = self.identities.saturating_add(1);
+                    return Ok(());
+                }
                 if !is_word(value, b"chunked") {
                     return Err(Error::new(not_chunked(value), value));
                 }
@@ -175,13 +184,17 @@ impl Facts {
     ///
     /// RFC 9112 §6.1 and §6.3 let some of these pass and say which wins. A reader that accepts them must
     /// agree with every hop before and after about the winner, and has not always; so none of them passes
-    /// here.
+    /// here. `tolerant`: they are of an answer, and [`Limits::tolerant`](crate::Limits::tolerant) is set.
     #[inline]
-    pub(crate) fn framing(&self, version: Version) -> Result<Option<Body>, Error> {
+    pub(crate) fn framing(&self, version: Version, tolerant: bool) -> Result<Option<Body>, Error> {
+        if self.identities > 0 {
+            return self.not_coded(tolerant);
+        }
         if self.lengths == 0 && self.codings == 0 {
             return Ok(None);
         }
-        let problem = if self.lengths > 1 {
+        // The same length twice leaves no choice (RFC 9110 §8.6), a coding beside it does.
+        let problem = if self.lengths > 1 && (self.lengths_differ || self.codings > 0 || !tolerant) {
             Problem::ContentLengthTwice
         } else if self.codings > 1 {
             Problem::TransferEncodingTwice
@@ -197,6 +210,17 @@ impl Facts {
             return Ok(Some(Body::Length(self.length)));
         };
         Err(Error::new(problem, &[]))
+    }
+
+    /// The framing of a message with `Transfer-Encoding: identity`. An answer that names nothing else ends
+    /// with its connection (RFC 9112 §6.3). Beside a length readers differ about which of the two counts, and
+    /// a request has no such end.
+    #[cold]
+    fn not_coded(&self, tolerant: bool) -> Result<Option<Body>, Error> {
+        if tolerant && self.identities == 1 && self.lengths == 0 && self.codings == 0 {
+            return Ok(Some(Body::UntilClose));
+        }
+        Err(Error::new(Problem::TransferEncoding, b"identity"))
     }
 
     /// Whether the sender means the connection to go on (RFC 9112 §9.3).

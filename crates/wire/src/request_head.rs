@@ -374,7 +374,7 @@ impl RequestFacts {
             (0, _) => return problem(Problem::HostMissing),
             _ => return problem(Problem::HostTwice),
         }
-        let body = self.facts.framing(line.version)?.unwrap_or(Body::Empty);
+        let body = self.facts.framing(line.version, false)?.unwrap_or(Body::Empty);
         match body {
             Body::Empty => {}
             // RFC 9110 §9.3.6 and §9.3.8 give it no meaning, so two readers give it two.

@@ -387,9 +387,9 @@ fn read(
     )
 }
 
-/// RFC 9112 §6.3, without its leniencies.
+/// RFC 9112 §6.3, without its leniencies but for those that [`Limits::tolerant`] names.
 fn meta(line: &StatusLine, facts: &Facts, asked: Asked, limits: &Limits) -> Result<ResponseMeta, Error> {
-    let framing = facts.framing(line.version)?;
+    let framing = facts.framing(line.version, limits.tolerant)?;
     let tunnel = asked.method == Method::Connect && line.status.is_success();
     let body = if line.status.forbids_body() || asked.method == Method::Head || tunnel {
         Body::Empty

@@ -31,7 +31,7 @@ const ANSWERS: [(&str, Count, &[u8]); 19] = [
     ("an interim answer only", RESET, b"HTTP/1.1 100 Continue\r\n\r\n"),
     ("a length that is too short", PROTOCOL, b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nhello"),
     ("two answers to one request", PROTOCOL, b"HTTP/1.1 204 No\r\n\r\nHTTP/1.1 204 No\r\n\r\n"),
-    ("two lengths", PROTOCOL, b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\nhello"),
+    ("two lengths", PROTOCOL, b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello"),
     ("a length that is no number", PROTOCOL, b"HTTP/1.1 200 OK\r\nContent-Length: five\r\n\r\nhello"),
     (
         "length and chunks",

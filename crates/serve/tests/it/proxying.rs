@@ -667,6 +667,45 @@ drivers!(
     }
 );
 
+drivers!(
+    an_answer_with_its_length_twice_or_coded_as_identity_is_passed_on_with_one_framing,
+    |driver: DriverName| {
+        let (address, connections) = behind(|client| {
+            while let Some(head) = client.until(b"\r\n\r\n") {
+                let head = String::from_utf8(head).unwrap();
+                let lines = match head.split(' ').nth(1).unwrap() {
+                    "/twice" => "Content-Length: 2\r\nX: y\r\nContent-Length: 2\r\n",
+                    "/differ" => "Content-Length: 2\r\nContent-Length: 3\r\n",
+                    "/both" => "Content-Length: 2\r\nTransfer-Encoding: identity\r\n",
+                    _ => "Transfer-Encoding: identity\r\n",
+                };
+                let body = if head.starts_with("HEAD") { "" } else { "hi" };
+                client.send(format!("HTTP/1.1 200 OK\r\n{lines}\r\n{body}"));
+                if head.contains("/identity") {
+                    return;
+                }
+            }
+        });
+        let site = site(driver, &format!("http://{address}"), "");
+        let mut client = site.client();
+        let lengths = |head: &str| head.matches("Content-Length: 2\r\n").count();
+        for _ in 0..2 {
+            let reply = client.get("/twice");
+            assert_eq!((reply.status, reply.text(), lengths(&reply.head)), (200, "hi", 1), "{}", reply.head);
+        }
+        client.send("HEAD /twice HTTP/1.1\r\nHost: a\r\n\r\n");
+        let head = String::from_utf8(client.until(b"\r\n\r\n").unwrap()).unwrap();
+        assert!(head.starts_with("HTTP/1.1 200") && lengths(&head) == 1, "{head}");
+        assert_eq!(connections.load(Ordering::SeqCst), 1, "the connection is kept");
+        let reply = client.get("/identity");
+        assert_eq!((reply.status, reply.text()), (200, "hi"), "{}", reply.head);
+        assert!(!reply.head.contains("identity"), "{}", reply.head);
+        for path in ["/differ", "/both"] {
+            assert_eq!(client.get(path).status, 502, "{path}");
+        }
+    }
+);
+
 drivers!(a_higher_minor_version_is_taken_on_both_sides, |driver: DriverName| {
     let (address, _) = behind(|client| {
         while let Some(head) = client.until(b"\r\n\r\n") {

@@ -150,7 +150,7 @@ fn bad_responses_are_refused_with_502() {
         (b"<html>", P::StatusLine),
         (b"\r\nHTTP/1.1 200 OK\r\n\r\n", P::StatusLine),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n", P::LengthAndCoding),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\n", P::ContentLengthTwice),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n", P::ContentLengthTwice),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 5, 5\r\n\r\n", P::ContentLength),
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", P::UnsupportedCoding),
         (b"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", P::TransferEncodingIn10),
@@ -293,6 +293,52 @@ fn blanks_before_a_colon_padded_sizes_and_forbidden_trailers_are_taken_of_an_ans
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2 \nhi\r\n0\r\n\r\n",
     ] {
         assert!(problem(bad, GET).is_some(), "{}", bad.escape_ascii());
+    }
+}
+
+/// RFC 9110 §8.6 lets a recipient take a length that is told twice, and RFC 9112 §6.3 has an answer that is
+/// not chunked end with its connection. nginx and curl take both.
+#[test]
+fn the_same_length_twice_and_identity_as_the_only_coding_are_taken_of_an_answer() {
+    let told = |bytes: &[u8], cuts: &[usize]| tell_responses(bytes, cuts, &Limits::client(), GET);
+    let body = |lines: &str| format!("HTTP/1.1 200 OK\r\n{lines}\r\nhello").into_bytes();
+    let identity = "Transfer-Encoding: identity\r\n";
+    // What ends with the connection is ended by the end of the input.
+    for (lines, by_the_end) in [
+        ("Content-Length: 5\r\nContent-Length: 5\r\n", false),
+        ("Content-Length: 5\r\nX: y\r\ncontent-length: 05\r\nContent-Length:5\r\n", false),
+        (identity, true),
+        ("transfer-encoding: Identity\r\nConnection: keep-alive\r\n", true),
+    ] {
+        let bytes = body(lines);
+        let whole = told(&bytes, &[]);
+        assert!(whole.contains(&Entry::Data(b"hello".to_vec())), "{whole:?}");
+        assert_eq!(whole.last(), Some(&Entry::InputEnded(by_the_end)), "{lines}");
+        for cut in 0..=bytes.len() {
+            assert_eq!(told(&bytes, &[cut]), whole, "cut at {cut} of {lines}");
+        }
+        let strict = tell_responses(&bytes, &[], &Limits { tolerant: false, ..Limits::client() }, GET);
+        assert!(matches!(strict.last(), Some(Entry::Failed(_))), "{strict:?}");
+        let request = [b"POST / HTTP/1.1\r\nHost: a\r\n", lines.as_bytes(), b"\r\nhello"].concat();
+        let refused = tell_requests(&request, &[], &Limits::client());
+        assert!(matches!(refused.last(), Some(Entry::Failed(_))), "{lines}: {refused:?}");
+    }
+    // Where readers may differ about the end, nothing is taken.
+    for (lines, expected) in [
+        ("Content-Length: 5\r\nContent-Length: 6\r\n", Problem::ContentLengthTwice),
+        ("Content-Length: 6\r\nContent-Length: 5\r\nContent-Length: 5\r\n", Problem::ContentLengthTwice),
+        (
+            "Content-Length: 5\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+            Problem::ContentLengthTwice,
+        ),
+        ("Content-Length: 5\r\nTransfer-Encoding: identity\r\n", Problem::TransferEncoding),
+        ("Transfer-Encoding: identity\r\nTransfer-Encoding: identity\r\n", Problem::TransferEncoding),
+        ("Transfer-Encoding: identity\r\nTransfer-Encoding: chunked\r\n", Problem::TransferEncoding),
+        ("Transfer-Encoding: identity, chunked\r\n", Problem::UnsupportedCoding),
+    ] {
+        for asked in [GET, Method::Head.into()] {
+            assert_eq!(problem(&body(lines), asked), Some(expected), "{lines}");
+        }
     }
 }
 
