@@ -247,6 +247,16 @@ pub fn behind(raw: &str, bytes: usize) -> &str {
     raw.get(at..).unwrap_or_default()
 }
 
+/// What stands before the part below a route, which both paths have at their end: in `sent`, which its
+/// endpoint was asked for, and in `asked`, which the client has asked for. `below` is the length of the
+/// route's path. `None`: they end otherwise.
+pub fn beginnings<'p>(asked: &'p str, below: usize, sent: &'p str) -> Option<(&'p str, &'p str)> {
+    let rest = behind(asked, below);
+    let (behind, here) = (sent.strip_suffix(rest)?, asked.strip_suffix(rest)?);
+    let fit = !behind.is_empty() && behind.ends_with('/') == here.ends_with('/');
+    fit.then_some((behind, here))
+}
+
 /// A place on this server as a `Location`: never `//elsewhere`, which browsers take for another server.
 pub fn location(path: &str, query: Option<&str>) -> String {
     let rest = path.trim_start_matches(['/', '\\']);

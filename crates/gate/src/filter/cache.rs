@@ -14,6 +14,7 @@ use crate::chain::{Answering, Builder, Filter, Step};
 use crate::feature::{Configured, Declaration, Feature, Named, Reading, Scope};
 use crate::flow::{Flow, Local, cookie};
 use crate::page;
+use crate::path;
 use crate::stage::Stage;
 use crate::words;
 use futures_core::Stream;
@@ -846,12 +847,25 @@ impl Here {
         let named = ["location", "content-location"].into_iter().filter_map(|name| {
             on_this_host(&OfResponse(response).first(name)?, authority, path)
         });
-        for target in named.chain(flow.context.take_void()) {
+        let purge = |target: &str| {
             let (path, query) = match target.split_once('?') {
                 Some((path, query)) => (path, Some(query)),
-                None => (&*target, None),
+                None => (target, None),
             };
             self.state.purge(Purge::Key(&self.key(authority, scheme, path, query)));
+        };
+        // An endpoint behind a rewrite may name a place by the paths that it is asked for.
+        let below = flow.context.route_path().len();
+        let rewritten = Some(flow.request.path()).filter(|_| flow.is_rewritten());
+        let beginnings = rewritten.and_then(|sent| path::beginnings(path, below, sent));
+        for target in named.chain(flow.context.take_void()) {
+            purge(&target);
+            if let Some((behind, here)) = beginnings
+                && let Some(below) = target.strip_prefix(behind)
+                && (behind.ends_with('/') || below.is_empty() || below.starts_with('?'))
+            {
+                purge(&format!("{here}{below}"));
+            }
         }
     }
 

@@ -41,7 +41,7 @@ impl<'r> Places<'r> {
     ) -> Option<Places<'r>> {
         let sent = sent.split('?').next().unwrap_or_default();
         let asked = original.map_or(request.path(), path_of);
-        let prefixes = match prefixes(asked, below, sent) {
+        let prefixes = match path::beginnings(asked, below, sent) {
             _ if settings.path.is_none() && asked == sent => ("/".into(), "/".into()),
             Some((behind, here)) => (behind.into(), as_uri(here)),
             // The path that a step has written is asked for as it is: another one is taken for such a path.
@@ -136,15 +136,6 @@ fn path_of(target: &str) -> &str {
         _ => target,
     };
     from.split('?').next().unwrap_or_default()
-}
-
-/// What stands before the part below the route, which both paths have at their end: of the path that was
-/// sent, and of the path that was asked for here. `None`: they end otherwise.
-fn prefixes<'p>(asked: &'p str, below: usize, sent: &'p str) -> Option<(&'p str, &'p str)> {
-    let rest = path::behind(asked, below);
-    let (behind, here) = (sent.strip_suffix(rest)?, asked.strip_suffix(rest)?);
-    let fit = !behind.is_empty() && behind.ends_with('/') == here.ends_with('/');
-    fit.then_some((behind, here))
 }
 
 /// The host of an authority, without brackets, and its port, which may be the scheme's own. `None`: it has
@@ -330,7 +321,7 @@ mod tests {
             ("/api/", "/api/", "/index.php", None),
             ("/one", "/one", "/two/", None),
         ] {
-            assert_eq!(prefixes(asked, below.len(), sent), expected, "{asked} {sent}");
+            assert_eq!(path::beginnings(asked, below.len(), sent), expected, "{asked} {sent}");
         }
         for (target, path) in
             [("/a?b", "/a"), ("http://h/a?b", "/a"), ("http://h?b", ""), ("/a?u=x://y/z", "/a")]

@@ -577,6 +577,40 @@ drivers!(answers_of_applications_are_kept_as_well, |driver: DriverName| {
     assert_eq!((client.get("/").text(), client.get("/").text(), client.get("/b").text()), ("1", "1", "2"));
 });
 
+// An application names `/api/a/2` by the path that it is asked for, by the public one, and relative to it.
+drivers!(a_change_by_an_application_removes_places_that_it_names_by_rewritten_paths, |driver: DriverName| {
+    if !python() {
+        return;
+    }
+    let text = "[store.pages]\n[[app]]\nname = \"web\"\napp = \"one:app\"\npython = \"python3\"\nworkers = 1\n\
+                [[route]]\npath = \"/api/\"\nkind = \"app\"\napp = \"web\"\ncache = \"pages\"\nrewrite = \"/v1/{rest}\"\n";
+    let site = start(driver, text, |folder| {
+        let app = "count = 0\ndef app(environ, start):\n    global count\n    count += 1\n    \
+                   place = environ.get('HTTP_X_PLACE')\n    \
+                   lines = [('Location', place)] if place else [('Cache-Control', 'max-age=600')]\n    \
+                   start('201 Created' if place else '200 OK', lines)\n    return [str(count).encode()]\n";
+        write(folder, "one.py", app);
+    });
+    let mut client = site.client();
+    let mut get = |path: &str| client.get(path).text().to_owned();
+    for (place, gone) in [
+        ("/v1/a/2", true),
+        ("http://example.org/v1/a/2", true),
+        ("/api/a/2", true),
+        ("2", true),
+        ("/v1/a/2/", false),
+        ("/v1/a", false),
+        ("/v2/a/2", false),
+        ("http://other/v1/a/2", false),
+    ] {
+        let before = (get("/api/a/2"), get("/api/b"));
+        assert_eq!((get("/api/a/2"), get("/api/b")), before, "{place}");
+        let lines = [("X-Place", place), ("Content-Length", "0")];
+        assert_eq!(site.client().ask("POST", "/api/a/1", &lines).status, 201);
+        assert_eq!((get("/api/a/2") != before.0, get("/api/b") != before.1), (gone, false), "{place}");
+    }
+});
+
 #[test]
 fn settings_that_are_wrong_are_reported_with_what_was_expected() {
     for (text, expected) in [
