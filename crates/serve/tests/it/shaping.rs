@@ -305,6 +305,56 @@ drivers!(a_request_that_waits_is_sent_to_a_second_server_within_the_budget, |dri
     assert_eq!(status["upstreams"][0]["servers"][0]["in_flight"], 0, "the slow exchange is given up");
 });
 
+// Of two servers the first one that has the request holds its answer back until the client has that of the
+// other one. Both exchanges began on kept connections.
+drivers!(an_answer_that_a_hedged_request_gave_up_reaches_no_other_client, |driver: DriverName| {
+    let (held, late) = (Arc::new((AtomicUsize::new(0), Mutex::new(()))), Arc::new(AtomicUsize::new(0)));
+    let servers: Vec<_> = (0..2)
+        .map(|_| {
+            let (held, late) = (Arc::clone(&held), Arc::clone(&late));
+            let (address, _) = behind(move |client| {
+                while let Some(head) = client.until(b"\r\n\r\n") {
+                    let head = String::from_utf8(head).unwrap();
+                    let path = head.split(' ').nth(1).unwrap().to_owned();
+                    let is_first = path == "/hedged" && held.0.fetch_add(1, Ordering::SeqCst) % 2 == 0;
+                    let text = if is_first { "/late" } else { &*path };
+                    if is_first {
+                        drop(held.1.lock());
+                    }
+                    let length = text.len();
+                    let goes_on =
+                        client.try_send(format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{text}"));
+                    late.fetch_add(usize::from(is_first), Ordering::SeqCst);
+                    if !goes_on {
+                        return;
+                    }
+                }
+            });
+            address
+        })
+        .collect();
+    let rules = format!(
+        "[upstream.g]\nservers = [\"http://{}\", \"http://{}\"]\nbalance = \"turns\"\n\
+         retry = {{ budget = \"100%\" }}\nhedge = {{ after = \"1ms\" }}\n\
+         [[route]]\npath = \"/\"\nkind = \"proxy\"\nto = \"upstream:g\"\n",
+        servers[0], servers[1]
+    );
+    let site = start(driver, &format!("workers = 1\n{rules}"), |_| {});
+    let mut client = site.client();
+    for round in 0..5 {
+        for warm in ["/a", "/b"] {
+            assert_eq!(client.get(warm).text(), warm);
+        }
+        let gate = held.1.lock().unwrap();
+        assert_eq!(client.get("/hedged").text(), "/hedged", "the second answer counts");
+        drop(gate);
+        wait_until("the late answer was sent", || late.load(Ordering::SeqCst) == round + 1);
+        for path in ["/c", "/d", "/e", "/f"] {
+            assert_eq!(site.client().get(path).text(), path, "round {round}");
+        }
+    }
+});
+
 #[test]
 fn shares_rates_and_times_that_are_none_are_mistakes() {
     let folder = tempfile::tempdir().unwrap();
