@@ -112,6 +112,21 @@ pub struct ReadAhead {
     alignment: u32,
 }
 
+/// Whether a file is on FUSE, where the ring must not read. It continues a read that answered less than was
+/// asked for, and of a file that bypasses the page cache Linux continues from where the read began: bytes of
+/// the beginning come in place of those behind, and position of the file and end are never reached (seen with
+/// Linux 6.18, with IOSQE_ASYNC as well). The call waits for the file server.
+fn is_on_fuse(file: BorrowedFd<'_>) -> bool {
+    /// `f_type` of FUSE and virtiofs (statfs(2)).
+    const FUSE: u32 = 0x6573_5546;
+    // SAFETY: statfs is integers.
+    let mut told: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the borrow proves the descriptor open, and fstatfs(2) writes what it is pointed to, during the
+    // call.
+    let answer = unsafe { libc::fstatfs(file.as_raw_fd(), &raw mut told) };
+    answer == 0 && told.f_type as u32 == FUSE
+}
+
 impl ReadAhead {
     /// Makes the ring, and as many blocks of `block_bytes` as it has submission entries. The ring is made
     /// here because every completion in it must be one of ours. For `O_DIRECT` the size is a multiple of
@@ -152,7 +167,8 @@ impl ReadAhead {
     /// Passes every byte of `file` to `sink`, in order, and returns their number.
     ///
     /// The slice is valid during the call of `sink` only. A short read is continued; an interrupted one is
-    /// repeated. A file that shrinks meanwhile ends where it ends now.
+    /// repeated. A file that shrinks meanwhile ends where it ends now. Files on FUSE are read by plain calls,
+    /// one after another.
     pub fn read(
         &mut self,
         file: BorrowedFd<'_>,
@@ -165,12 +181,49 @@ impl ReadAhead {
         let flags = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) };
         let direct = flags >= 0 && flags & libc::O_DIRECT != 0;
         self.alignment = if direct { DIRECT_ALIGNMENT } else { 1 };
+        if is_on_fuse(file) {
+            return self.plainly(file.as_raw_fd(), source, sink);
+        }
         let outcome = self.pump(file.as_raw_fd(), source, sink);
         // The data of reads beyond the end, or beyond an error, is unused, but those reads still write into
         // the blocks.
         match self.drain() {
             Ok(()) => outcome,
             Err(error) => outcome.and(Err(ReadError::Ring(error))),
+        }
+    }
+
+    /// Reads by plain calls. Nothing is in flight.
+    fn plainly(
+        &mut self,
+        fd: RawFd,
+        source: Source,
+        sink: &mut dyn FnMut(&[u8]) -> io::Result<()>,
+    ) -> Result<u64, ReadError> {
+        let (start, room) = (self.memory.start().cast(), self.block_bytes as usize);
+        let mut offset = 0_u64;
+        loop {
+            // SAFETY: the memory is the first block, inside our mapping. Nothing is in flight, so by the
+            // INVARIANT nothing else reads or writes it.
+            let read = unsafe {
+                match source {
+                    Source::Stream => libc::read(fd, start, room),
+                    Source::Positioned { .. } => libc::pread(fd, start, room, offset as libc::off_t),
+                }
+            };
+            match u32::try_from(read) {
+                Ok(0) => return Ok(offset),
+                Ok(read) => {
+                    sink(self.bytes(0, read)).map_err(ReadError::Sink)?;
+                    offset += u64::from(read);
+                }
+                Err(_) => {
+                    let error = io::Error::last_os_error();
+                    if error.kind() != io::ErrorKind::Interrupted {
+                        return Err(ReadError::Source { offset, error });
+                    }
+                }
+            }
         }
     }
 

@@ -4,6 +4,11 @@ use crate::fuse::{Faults, Fuse, drop_cached, put};
 use crate::support::{Told, archive, clean, engines, files, folders, many, packed, run, unpacked};
 use crate::tree::noise;
 use ringroad_copy::{Durability, Engine, ErrorKind, Options, Reflink};
+use ringroad_engine::fs::OpenOptions;
+use ringroad_engine::{DriverName, Runtime};
+use ringroad_uring::{ReadAhead, Ring, Source};
+use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 #[test]
@@ -142,6 +147,48 @@ fn files_past_the_page_cache_are_copied_whole_by_every_engine() {
                 9000,
                 "{engine:?}: {faults:?}"
             );
+        }
+    }
+}
+
+/// The engine's own reads, which the programs beside the copier make.
+#[test]
+fn files_past_the_page_cache_are_read_as_they_are_on_every_driver() {
+    let Some(fuse) = Fuse::mount(Faults::default()) else { return };
+    let bytes = noise(9000, 1);
+    put(&fuse, "f", &bytes);
+    let direct = libc::O_DIRECT;
+    for (flags, uncached, read_most) in
+        [(0, true, None), (0, true, Some(1000)), (direct, false, None), (direct, false, Some(1000))]
+    {
+        fuse.set(Faults { uncached, read_most, ..Faults::default() });
+        for &driver in DriverName::ALL.iter().filter(|name| **name != DriverName::Sim) {
+            let Ok(runtime) = Runtime::new(driver) else { continue };
+            let read = runtime.block_on(async {
+                let file = OpenOptions::new().read(true).custom_flags(flags);
+                let file = file.open(fuse.mounted.join("f")).await.unwrap();
+                let mut all = Vec::new();
+                while all.len() < 2 * bytes.len() {
+                    let (read, piece) = file.read_at(Vec::with_capacity(4096), all.len() as u64).await;
+                    if read.unwrap() == 0 {
+                        break;
+                    }
+                    all.extend(piece);
+                }
+                all
+            });
+            assert!(read.unwrap() == bytes, "{driver}: {flags:#o}, {read_most:?}");
+        }
+        let Ok(mut ahead) = ReadAhead::new(Ring::builder(4), 4096) else { continue };
+        let mut options = std::fs::OpenOptions::new();
+        let file = options.read(true).custom_flags(flags).open(fuse.mounted.join("f")).unwrap();
+        for source in [Source::Positioned { size: 9000 }, Source::Positioned { size: 0 }, Source::Stream] {
+            let mut all = Vec::new();
+            let read = ahead.read(file.as_fd(), source, &mut |piece| {
+                all.extend_from_slice(piece);
+                if all.len() > bytes.len() { Err(std::io::ErrorKind::FileTooLarge.into()) } else { Ok(()) }
+            });
+            assert!(read.is_ok() && all == bytes, "{read:?}: {flags:#o}, {read_most:?}, {source:?}");
         }
     }
 }

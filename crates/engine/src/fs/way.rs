@@ -5,7 +5,8 @@
 //! | read: pipe, FIFO, terminal, socket | in place, once readable | the same | driver |
 //! | read: character device with positions | pool, once readable | the same | driver |
 //! | read: `RWF_NOWAIT` supported | in place if cached, else pool | in place if cached, else ring | driver |
-//! | read: file opened with `O_DIRECT` | pool | ring | driver |
+//! | read: file opened with `O_DIRECT` | pool | ring, the first one pool | driver |
+//! | read: FUSE | pool | pool | driver |
 //! | read, write: file system in memory | in place | in place | driver |
 //! | write: pipe, FIFO, socket | in place, once writable | the same | driver |
 //! | write: terminal | pool, once writable | ring, once writable | driver |
@@ -15,8 +16,13 @@
 //! | close | in place | in place | in place |
 //!
 //! "Once readable", "once writable": after the driver reports that there is data, or room. `RWF_NOWAIT`: the
-//! file system promises not to block. A file system in memory is recognized at the first read. "Ring, else
-//! pool": the ring if it has the operation. It cannot list a directory or read a link.
+//! file system promises not to block. A file system in memory, and FUSE, are recognized at the first read.
+//! "Ring, else pool": the ring if it has the operation. It cannot list a directory or read a link.
+//!
+//! The ring reads nothing from FUSE. It continues a read that answered less than was asked for, and of a
+//! file that bypasses the page cache (`FOPEN_DIRECT_IO`, `O_DIRECT`) Linux continues from the offset where
+//! the read began: the caller would get bytes of the beginning for those behind the end (seen with Linux
+//! 6.18).
 //!
 //! A read that waits for a peer waits in the driver and transfers nothing, so dropping it has no effect. (In
 //! the pool it would occupy a thread until the peer writes. In the ring it could take bytes after its future
@@ -40,7 +46,7 @@ use crate::inflight::{Memory, Open, Request};
 use crate::io::{Filing, OneShot};
 use crate::name::DriverName;
 use crate::op::{Kind, Target};
-use crate::sys::file::{has_no_positions, is_in_memory, kind_of};
+use crate::sys::file::{FileSystem, file_system_of, has_no_positions, kind_of};
 use std::future::Future;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
@@ -55,9 +61,11 @@ const UNKNOWN: u8 = 0;
 const UNPROMISING: u8 = 1;
 /// Its files are in memory, which can be paged out like the program's own.
 const MEMORY: u8 = 2;
-/// It does not support `RWF_NOWAIT` and is not in memory: a network file system, FUSE, an old kernel. Or the
+/// It does not support `RWF_NOWAIT` and is not in memory: a network file system, an old kernel. Or the
 /// promise does not hold for this file ([`expect_direct`]).
 const SLOW: u8 = 3;
+/// FUSE: only the pool reads.
+const FUSE: u8 = 7;
 
 /// Reads are attempted in place: a file with positions, or a directory.
 const PROMISING: u8 = 4;
@@ -111,7 +119,7 @@ fn learn_kind(on: &Open, errno: i32) {
 pub(super) fn expect_direct(on: &Open, flags: i32) {
     // A pipe may have the flag too, for packet mode.
     if flags & libc::O_DIRECT != 0 && kind_of(on.number()) != libc::S_IFIFO {
-        on.known.store(SLOW, Ordering::Relaxed);
+        on.known.store(UNPROMISING, Ordering::Relaxed);
     }
 }
 
@@ -193,7 +201,7 @@ pub(super) async fn perform(core: Rc<Core>, mut request: Request) -> (i32, Optio
             None => {}
         }
     }
-    if takes && !is_to_be_learned(&request) {
+    if takes && (driver == DriverName::Sim || !is_for_the_pool(&request)) {
         let filed = Filed { core: Rc::clone(&core), filing: Filing::Fresh(Box::new(request)) };
         match filed.await {
             // The file was opened elsewhere with O_NONBLOCK: the ring obeys that flag, while a plain call on
@@ -326,10 +334,20 @@ fn is_to_be_learned(request: &Request) -> bool {
     matches!(request, Request::Read { on, .. } if on.known.load(Ordering::Relaxed) == UNPROMISING)
 }
 
+/// Whether the next read is one for the pool, also where a ring could make it.
+fn is_for_the_pool(request: &Request) -> bool {
+    let is_on_fuse = matches!(request, Request::Read { on, .. } if on.known.load(Ordering::Relaxed) == FUSE);
+    is_on_fuse || is_to_be_learned(request)
+}
+
 /// Determines the kind of file system. The call may wait for a file server, so it runs on a thread of the
 /// pool.
 fn learn(on: &Open) {
-    let known = if is_in_memory(on.number()) { MEMORY } else { SLOW };
+    let known = match file_system_of(on.number()) {
+        FileSystem::Memory => MEMORY,
+        FileSystem::Fuse => FUSE,
+        FileSystem::Other => SLOW,
+    };
     on.known.store(known, Ordering::Relaxed);
 }
 

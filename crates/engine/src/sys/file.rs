@@ -159,17 +159,30 @@ pub(crate) fn kind_of(fd: i32) -> u32 {
     if answer == 0 { u32::from(told.stx_mode) & libc::S_IFMT } else { 0 }
 }
 
-/// Whether the file system is in memory only. May wait for a file server.
-pub(crate) fn is_in_memory(fd: i32) -> bool {
+/// Kinds of file systems that differ in how files are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileSystem {
+    /// In memory only: tmpfs and ramfs.
+    Memory,
+    /// Of a server in user space, and virtiofs.
+    Fuse,
+    /// Any other, also where the call fails.
+    Other,
+}
+
+/// Returns the kind of file system of a file. May wait for a file server.
+pub(crate) fn file_system_of(fd: i32) -> FileSystem {
     // SAFETY: statfs is integers.
     let mut told: libc::statfs = unsafe { std::mem::zeroed() };
     // SAFETY: fstatfs(2) writes what it is pointed to, during the call.
     let answer = unsafe { libc::fstatfs(fd, &raw mut told) };
-    answer == 0 && MEMORY_FILE_SYSTEMS.contains(&(told.f_type as i64))
+    // Magic numbers: statfs(2).
+    match told.f_type as u32 {
+        0x0102_1994 | 0x8584_58f6 if answer == 0 => FileSystem::Memory,
+        0x6573_5546 if answer == 0 => FileSystem::Fuse,
+        _ => FileSystem::Other,
+    }
 }
-
-/// tmpfs and ramfs (statfs(2)).
-const MEMORY_FILE_SYSTEMS: [i64; 2] = [0x0102_1994, 0x8584_58f6];
 
 /// Estimates the length of a file without a system call.
 pub(crate) fn length_hint(fd: i32) -> u64 {
