@@ -153,10 +153,12 @@ impl Folder {
     /// The certificate with these names; `None` if there is none.
     pub(crate) fn certificate(&self, names: &[String]) -> Result<Option<Kept>, BadPair> {
         let path = self.path.join(self.file(names, "pem"));
-        if !path.exists() {
-            return Ok(None);
+        // Where this cannot be told, that is why the certificate is not used: it may be there.
+        match path.try_exists() {
+            Ok(true) => self.read(&path).map(Some),
+            Ok(false) => Ok(None),
+            Err(why) => Err(BadPair { file: path, why: why.to_string() }),
         }
-        self.read(&path).map(Some)
     }
 
     fn read(&self, path: &Path) -> Result<Kept, BadPair> {
@@ -299,6 +301,19 @@ mod tests {
         };
         let chain = pem("CERTIFICATE", &request.chain[0]);
         folder.save_certificate(&names, &chain, &pem("PRIVATE KEY", request.key.secret_der())).unwrap();
+    }
+
+    #[test]
+    fn a_certificate_that_cannot_be_looked_at_is_told_and_not_taken_for_none() {
+        let state = tempfile::tempdir().unwrap();
+        let wanted = settings(state.path(), &["a.test"]);
+        let folder = Folder::of(&wanted);
+        folder.prepare().unwrap();
+        let file = folder.path.join(folder.file(&wanted.certificates[0], "pem"));
+        std::os::unix::fs::symlink(&file, &file).unwrap();
+        let (pairs, bad) = stored(&wanted).unwrap();
+        assert!(pairs.is_empty());
+        assert_eq!(bad.iter().map(|bad| &bad.file).collect::<Vec<_>>(), [&file], "{bad:?}");
     }
 
     #[test]

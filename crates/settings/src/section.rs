@@ -97,6 +97,19 @@ impl<'a> Section<'a> {
         self.folder().join(text)
     }
 
+    /// A folder that is there, by its path as [`path`](Section::path) has it. It need not be readable.
+    ///
+    /// # Errors
+    /// The path leads to no folder, or may not be looked at: the path and the cause.
+    pub fn existing_folder(&self, text: &str) -> Result<PathBuf, String> {
+        let path = self.path(text);
+        match std::fs::metadata(&path) {
+            Ok(about) if about.is_dir() => Ok(path),
+            Ok(_) => Err(format!("{}: not a folder", path.display())),
+            Err(why) => Err(format!("{}: {why}", path.display())),
+        }
+    }
+
     /// Notes a mistake about `key`, or about the whole table where `key` is not written.
     pub fn mistake(&self, key: &str, what: impl Into<String>) {
         let at = self.look(key).map_or(self.at, |value| value.span().start);

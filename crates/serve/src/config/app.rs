@@ -82,10 +82,7 @@ pub(super) fn read(mut section: Section<'_>, others: &[Settings]) -> Option<Sett
     let span = |key: &str, least: Duration| section.read(key, |value| value::span(value, least));
     let zero = Duration::ZERO;
     let short = Duration::from_millis(1);
-    let directory = section.read("directory", |value| {
-        let path = section.path(&value::text(value)?);
-        path.is_dir().then(|| path.clone()).ok_or_else(|| format!("{}: not a folder", path.display()))
-    });
+    let directory = section.read("directory", |value| section.existing_folder(&value::text(value)?));
     let env = section.table("env").map(|table| read_env(&table)).unwrap_or_default();
     let user = section.read("user", |value| ids(&value::text(value)?));
     let dispatch = section.read("dispatch", |value| {

@@ -356,13 +356,7 @@ impl Config {
             section.describe(&keys::BUFFER);
             set(&mut self.buffer.memory, section.read("memory", |value| value::bytes(value, 0, 64 << 20)));
             set(&mut self.buffer.file, section.read("file", |value| value::bytes(value, 0, u64::MAX)));
-            let folder = section.read("folder", |value| {
-                let folder = section.path(&value::text(value)?);
-                folder
-                    .is_dir()
-                    .then(|| folder.clone())
-                    .ok_or_else(|| format!("{}: not a folder", folder.display()))
-            });
+            let folder = section.read("folder", |value| section.existing_folder(&value::text(value)?));
             set(&mut self.buffer.folder, folder);
             section.finish();
         }

@@ -3,6 +3,7 @@
 use super::{acme, keys};
 use ringroad_settings::{Section, Value, value};
 use ringroad_tls::{ClientAuth, PairFiles, Place, ServerSettings, Tickets, UnknownName};
+use std::fs;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -98,13 +99,15 @@ pub(super) fn read(mut section: Section<'_>, has_plain: bool) -> Tls {
 
 /// A folder, or a file with a chain: its key is in the file beside it that ends in `.key`, or in itself.
 fn place(path: PathBuf) -> Result<Place, String> {
-    if path.is_dir() {
+    let about = fs::metadata(&path).map_err(|why| format!("{}: {why}", path.display()))?;
+    if about.is_dir() {
         return Ok(Place::Folder(path));
     }
-    if !path.is_file() {
+    if !about.is_file() {
         return Err(format!("{}: neither a file nor a folder", path.display()));
     }
+    // One that is there and cannot be read is the key nevertheless: reading it tells why.
     let beside = path.with_extension("key");
-    let key = if beside.is_file() { beside } else { path.clone() };
+    let key = if beside.symlink_metadata().is_ok() { beside } else { path.clone() };
     Ok(Place::Pair(PairFiles { certificate: path, key }))
 }

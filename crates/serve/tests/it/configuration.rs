@@ -252,6 +252,30 @@ fn a_file_that_is_not_there_is_told_as_such() {
 }
 
 #[test]
+fn a_path_that_cannot_be_looked_at_is_told_with_its_cause() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = |name: &str| {
+        let lines = "listen = { address = \":0\", tls = true }\n[buffer]\nfolder = \"NAME\"\n[tls]\n\
+            certificates = \"NAME\"\n[[app]]\nname = \"a\"\ncommand = \"true\"\nprotocol = \"goridge\"\n\
+            directory = \"NAME\"\n[[route]]\npath = \"/\"\nkind = \"static\"\nroot = \"NAME\"\n";
+        lines.replace("NAME", &folder.path().join(name).display().to_string())
+    };
+    std::os::unix::fs::symlink("loop", folder.path().join("loop")).unwrap();
+    std::fs::write(folder.path().join("file"), "").unwrap();
+    for (name, cause) in [
+        ("loop", "Too many levels of symbolic links"),
+        ("file/below", "Not a directory"),
+        ("none", "No such file or directory"),
+    ] {
+        let found = mistakes(&text(name));
+        for key in ["buffer.folder", "tls.certificates", "app[1].directory", "route[1].root"] {
+            let told = found.iter().find(|line| line.contains(key));
+            assert!(told.is_some_and(|line| line.contains(cause)), "{key}, {name}: {found:#?}");
+        }
+    }
+}
+
+#[test]
 fn what_is_said_is_taken_and_the_rest_has_its_default() {
     let folder = tempfile::tempdir().unwrap();
     let text = format!(

@@ -418,7 +418,8 @@ fn mistakes_of_tls_are_told_with_their_keys() {
     for (text, word) in [
         ("listen = { address = \":0\", tls = true }", "there are no certificates"),
         ("[tls]", "tls.certificates: missing"),
-        ("[tls]\ncertificates = \"nowhere\"", "neither a file nor a folder"),
+        ("[tls]\ncertificates = \"nowhere\"", "No such file or directory"),
+        ("[tls]\ncertificates = \"/dev/null\"", "neither a file nor a folder"),
         ("[tls]\ncertificates = \".\"", "no certificate that can be used"),
         ("[tls]\ncertificates = \".\"\nclient = { need = \"maybe\" }", "tls.client.ca: missing"),
         ("[tls]\ncertificates = \".\"\ntickets = \"nowhere\"", "nowhere"),
@@ -431,6 +432,20 @@ fn mistakes_of_tls_are_told_with_their_keys() {
         let why = told(text);
         assert!(why.contains(word), "{text}: {why}");
     }
+}
+
+#[test]
+fn the_key_beside_a_certificate_is_its_key_also_when_it_cannot_be_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("site.toml");
+    let text = "listen = { address = \":0\", tls = true }\n[tls]\ncertificates = \"a.pem\"\n\
+        [[route]]\npath = \"/\"\nkind = \"health\"\n";
+    std::fs::write(&config, text).unwrap();
+    Authority::new().put(folder.path(), "a", &["a.test"]);
+    std::fs::remove_file(folder.path().join("a.key")).unwrap();
+    std::os::unix::fs::symlink("moved-away.key", folder.path().join("a.key")).unwrap();
+    let why = load(&Source::File(config), &Overrides::default()).unwrap_err().to_string();
+    assert!(why.contains("a.key: No such file or directory"), "{why}");
 }
 
 #[test]
