@@ -116,6 +116,7 @@ pub fn push_address(out: &mut String, address: IpAddr) {
         let _ = write!(out, "{address}");
         return;
     };
+    out.reserve("255.255.255.255".len());
     for (place, octet) in address.octets().into_iter().enumerate() {
         if place > 0 {
             out.push('.');

@@ -64,8 +64,10 @@ impl Local {
     /// does not follow from it.
     pub fn next_id(&self) -> String {
         let number = self.next_random_id();
+        let mut id = String::with_capacity(16);
         let digits = (0..16).rev().map(|place| number >> (4 * place) & 15);
-        digits.filter_map(|digit| char::from_digit(digit as u32, 16)).collect()
+        id.extend(digits.filter_map(|digit| char::from_digit(digit as u32, 16)));
+        id
     }
 
     /// Returns 64 bits that the client cannot foresee.
