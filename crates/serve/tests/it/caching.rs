@@ -562,17 +562,27 @@ drivers!(a_reload_keeps_what_is_kept_also_with_other_settings, |driver: DriverNa
     assert_eq!(counted(&site, "ringroad_cache_bytes_max"), 8 << 20);
 });
 
+/// A site that has at `path` an application with one worker behind a cache. Its answers are numbered
+/// and may be kept; a request with `X-Place` is a change with this `Location`.
+fn application(driver: DriverName, path: &str, more: &str) -> Site {
+    let text = format!(
+        "[store.pages]\n[[app]]\nname = \"web\"\napp = \"one:app\"\npython = \"python3\"\nworkers = 1\n\
+         [[route]]\npath = \"{path}\"\nkind = \"app\"\napp = \"web\"\ncache = \"pages\"\n{more}"
+    );
+    start(driver, &text, |folder| {
+        let app = "count = 0\ndef app(environ, start):\n    global count\n    count += 1\n    \
+                   place = environ.get('HTTP_X_PLACE')\n    \
+                   lines = [('Location', place)] if place else [('Cache-Control', 'max-age=600')]\n    \
+                   start('201 Created' if place else '200 OK', lines)\n    return [str(count).encode()]\n";
+        write(folder, "one.py", app);
+    })
+}
+
 drivers!(answers_of_applications_are_kept_as_well, |driver: DriverName| {
     if !python() {
         return;
     }
-    let text = "[store.pages]\n[[app]]\nname = \"web\"\napp = \"one:app\"\npython = \"python3\"\nworkers = 1\n\
-                [[route]]\npath = \"/\"\nkind = \"app\"\napp = \"web\"\ncache = \"pages\"\n";
-    let site = start(driver, text, |folder| {
-        let app = "count = 0\ndef app(environ, start):\n    global count\n    count += 1\n    \
-                   start('200 OK', [('Cache-Control', 'max-age=600'), ('Content-Type', 'text/plain')])\n    return [str(count).encode()]\n";
-        write(folder, "one.py", app);
-    });
+    let site = application(driver, "/", "");
     let mut client = site.client();
     assert_eq!((client.get("/").text(), client.get("/").text(), client.get("/b").text()), ("1", "1", "2"));
 });
@@ -582,15 +592,7 @@ drivers!(a_change_by_an_application_removes_places_that_it_names_by_rewritten_pa
     if !python() {
         return;
     }
-    let text = "[store.pages]\n[[app]]\nname = \"web\"\napp = \"one:app\"\npython = \"python3\"\nworkers = 1\n\
-                [[route]]\npath = \"/api/\"\nkind = \"app\"\napp = \"web\"\ncache = \"pages\"\nrewrite = \"/v1/{rest}\"\n";
-    let site = start(driver, text, |folder| {
-        let app = "count = 0\ndef app(environ, start):\n    global count\n    count += 1\n    \
-                   place = environ.get('HTTP_X_PLACE')\n    \
-                   lines = [('Location', place)] if place else [('Cache-Control', 'max-age=600')]\n    \
-                   start('201 Created' if place else '200 OK', lines)\n    return [str(count).encode()]\n";
-        write(folder, "one.py", app);
-    });
+    let site = application(driver, "/api/", "rewrite = \"/v1/{rest}\"\n");
     let mut client = site.client();
     let mut get = |path: &str| client.get(path).text().to_owned();
     for (place, gone) in [
