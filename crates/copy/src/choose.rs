@@ -10,7 +10,7 @@ use crate::flight::Flight;
 use crate::options::{Engine, Options};
 use crate::report::Choice;
 use ringroad_engine::choose::may_make_rings;
-use std::os::fd::AsFd;
+use ringroad_uring::FUSE_SUPER_MAGIC;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -225,24 +225,11 @@ enum Reads {
     Never,
 }
 
-/// The magic number of FUSE, and of virtiofs.
-const FUSE: u64 = 0x6573_5546;
-
-/// Whether an open file is on FUSE. A file of it that bypasses the page cache (`FOPEN_DIRECT_IO`) must not be
-/// read by a ring: io_uring continues a read that answered less than it was asked for, and Linux continues
-/// these from where they began, so the copy would have wrong bytes and no error (seen with 6.18). Splicing
-/// reads them through the page cache, with the size that the server tells, which may be wrong.
-pub(crate) fn is_on_fuse(file: impl AsFd) -> bool {
-    #[allow(clippy::unnecessary_cast)] // The field's width differs between architectures.
-    rustix::fs::fstatfs(file).is_ok_and(|found| found.f_type as u64 & 0xffff_ffff == FUSE)
-}
-
 /// The name of the file system `path` is on, and how it reads.
 fn file_system(path: &Path) -> Option<(&'static str, Reads)> {
     // Magic numbers: statfs(2).
     let found = rustix::fs::statfs(path).ok()?;
-    #[allow(clippy::unnecessary_cast)] // The field's width differs between architectures.
-    Some(match found.f_type as u64 & 0xffff_ffff {
+    Some(match found.f_type as u32 {
         0xef53 => ("ext4", Reads::Inline),
         0x5846_5342 => ("XFS", Reads::Inline),
         0x9123_683e => ("btrfs", Reads::Inline),
@@ -250,7 +237,7 @@ fn file_system(path: &Path) -> Option<(&'static str, Reads)> {
         0x0102_1994 => ("tmpfs", Reads::Never),
         0x8584_58f6 => ("ramfs", Reads::Never),
         0x794c_7630 => ("overlay", Reads::ByWorkers),
-        FUSE => ("FUSE", Reads::ByWorkers),
+        FUSE_SUPER_MAGIC => ("FUSE", Reads::ByWorkers),
         0x6969 => ("NFS", Reads::ByWorkers),
         0xff53_4d42 => ("CIFS", Reads::ByWorkers),
         0x9fa0 => ("proc", Reads::ByWorkers),

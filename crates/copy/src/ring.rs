@@ -4,7 +4,6 @@
 //! they overlap. The ring is used only for that: creating, writing and setting attributes run on kernel
 //! threads when a ring does them, at up to six times the cost of a plain call.
 
-use crate::choose::is_on_fuse;
 use crate::clock::For;
 use crate::entry::Entry;
 use crate::error::Error;
@@ -311,7 +310,7 @@ impl Worker<'_, '_> {
         let size = facts.size;
         let fuse = match self.fuse {
             Some((device, fuse)) if device == facts.dev => fuse,
-            _ => self.fuse.insert((facts.dev, is_on_fuse(&fd))).1,
+            _ => self.fuse.insert((facts.dev, ringroad_uring::is_on_fuse(fd.as_fd()))).1,
         };
         // Holes are found by seeking, and what is claimed by another name is not read at all.
         let whole = facts.stored >= size;
@@ -325,6 +324,7 @@ impl Worker<'_, '_> {
             && !options.direct
             && !options.attributes_only;
         slot.source = Some((fd, facts));
+        // A ring gives wrong bytes of it, and splicing believes the size that its server tells.
         if fuse {
             self.copy_landed(flight, index, None);
             return Ok(());

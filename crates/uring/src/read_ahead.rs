@@ -9,6 +9,7 @@
 //! this file with the kernel still writing: `drain` waits until it is zero.
 
 use crate::entry::{CURRENT_POSITION, Sqe};
+use crate::fuse::is_on_fuse;
 use crate::map::Mapping;
 use crate::ring::{Builder, Ring, SetupError, Wait};
 use std::fmt;
@@ -110,21 +111,6 @@ pub struct ReadAhead {
     enters: u64,
     /// What a read's place in the file must be a multiple of: 1, or [`DIRECT_ALIGNMENT`].
     alignment: u32,
-}
-
-/// Whether a file is on FUSE, where the ring must not read. It continues a read that answered less than was
-/// asked for, and of a file that bypasses the page cache Linux continues from where the read began: bytes of
-/// the beginning come in place of those behind, and position of the file and end are never reached (seen with
-/// Linux 6.18, with IOSQE_ASYNC as well). The call waits for the file server.
-fn is_on_fuse(file: BorrowedFd<'_>) -> bool {
-    /// `f_type` of FUSE and virtiofs (statfs(2)).
-    const FUSE: u32 = 0x6573_5546;
-    // SAFETY: statfs is integers.
-    let mut told: libc::statfs = unsafe { std::mem::zeroed() };
-    // SAFETY: the borrow proves the descriptor open, and fstatfs(2) writes what it is pointed to, during the
-    // call.
-    let answer = unsafe { libc::fstatfs(file.as_raw_fd(), &raw mut told) };
-    answer == 0 && told.f_type as u32 == FUSE
 }
 
 impl ReadAhead {

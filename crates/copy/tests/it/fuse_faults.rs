@@ -158,9 +158,9 @@ fn files_past_the_page_cache_are_read_as_they_are_on_every_driver() {
     let bytes = noise(9000, 1);
     put(&fuse, "f", &bytes);
     let direct = libc::O_DIRECT;
-    for (flags, uncached, read_most) in
-        [(0, true, None), (0, true, Some(1000)), (direct, false, None), (direct, false, Some(1000))]
-    {
+    let kinds = [(0, true), (direct, true), (direct, false)];
+    let each = |read_most| kinds.map(|(flags, uncached)| (flags, uncached, read_most));
+    for (flags, uncached, read_most) in each(None).into_iter().chain(each(Some(1000))) {
         fuse.set(Faults { uncached, read_most, ..Faults::default() });
         for &driver in DriverName::ALL.iter().filter(|name| **name != DriverName::Sim) {
             let Ok(runtime) = Runtime::new(driver) else { continue };

@@ -19,10 +19,7 @@
 //! file system promises not to block. A file system in memory, and FUSE, are recognized at the first read.
 //! "Ring, else pool": the ring if it has the operation. It cannot list a directory or read a link.
 //!
-//! The ring reads nothing from FUSE. It continues a read that answered less than was asked for, and of a
-//! file that bypasses the page cache (`FOPEN_DIRECT_IO`, `O_DIRECT`) Linux continues from the offset where
-//! the read began: the caller would get bytes of the beginning for those behind the end (seen with Linux
-//! 6.18).
+//! The ring reads nothing from FUSE, where it gives wrong bytes ([`ringroad_uring::is_on_fuse`]).
 //!
 //! A read that waits for a peer waits in the driver and transfers nothing, so dropping it has no effect. (In
 //! the pool it would occupy a thread until the peer writes. In the ring it could take bytes after its future

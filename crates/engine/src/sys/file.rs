@@ -5,6 +5,7 @@ use super::attempt::bounded;
 use super::negated;
 use super::sigpipe::without_sigpipe;
 use crate::op::{FileOp, Span};
+use ringroad_uring::FUSE_SUPER_MAGIC;
 
 /// Returns the number of pages of this range in the page cache (`cachestat(2)`, Linux 6.5), or a negated
 /// errno. Pages that are still being read count too.
@@ -179,7 +180,7 @@ pub(crate) fn file_system_of(fd: i32) -> FileSystem {
     // Magic numbers: statfs(2).
     match told.f_type as u32 {
         0x0102_1994 | 0x8584_58f6 if answer == 0 => FileSystem::Memory,
-        0x6573_5546 if answer == 0 => FileSystem::Fuse,
+        FUSE_SUPER_MAGIC if answer == 0 => FileSystem::Fuse,
         _ => FileSystem::Other,
     }
 }
