@@ -2,8 +2,9 @@
 //!
 //! A server closes an idle connection when it likes. A connection that is only looked at when it is wanted
 //! again would leave its descriptor open until then, and a request that cannot be repeated would be lost on
-//! it. So each has a small task that waits for its end: a connection that ends, that brings bytes without
-//! having been asked, or that is out of time leaves at once.
+//! it. So each that is idle for [`UNWATCHED`] has a small task that waits for its end: a connection that ends,
+//! that brings bytes without having been asked, or that is out of time leaves at once. Under load most are
+//! taken again before, and cost no task; what has happened to one meanwhile is seen when it is taken.
 
 use crate::transport::Receive;
 use foldhash::fast::RandomState;
@@ -13,9 +14,12 @@ use std::collections::HashMap;
 use std::fmt;
 use std::future::poll_fn;
 use std::hash::Hash;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
+
+/// How long a connection is idle without a task that watches it, at most.
+const UNWATCHED: Duration = Duration::from_millis(50);
 
 /// Idle connections by the key of their server. Clones are the same connections. It belongs to one runtime.
 ///
@@ -35,6 +39,10 @@ struct Shared<K, C> {
     most_of_all: usize,
     /// Connections that were ever kept.
     kept: Cell<u64>,
+    /// The task that runs each [`UNWATCHED`] is there.
+    ///
+    /// INVARIANT: it is wherever a connection in the list is not watched, and runs once more after it was taken.
+    looks: Cell<bool>,
 }
 
 /// A connection, with the task that watches it.
@@ -42,6 +50,10 @@ struct Idle<C> {
     connection: RefCell<Option<C>>,
     /// Its number among those that were ever kept.
     number: u64,
+    /// How long it is kept.
+    span: Duration,
+    /// A task watches it, or is about to.
+    watched: Cell<bool>,
     /// The watching task, to end it when the connection is taken.
     watcher: RefCell<Option<Waker>>,
 }
@@ -98,8 +110,8 @@ impl<K: Eq + Hash + Clone + 'static, C: Receive + 'static> KeptConnections<K, C>
     /// The same, that keeps at most `most_of_all` connections for all servers together. One more has that
     /// closed which was used longest ago.
     pub fn bounded(most: usize, most_of_all: usize) -> KeptConnections<K, C> {
-        let (idle, kept) = (RefCell::default(), Cell::new(0));
-        KeptConnections { shared: Rc::new(Shared { idle, most, most_of_all, kept }) }
+        let (idle, kept, looks) = (RefCell::default(), Cell::new(0), Cell::new(false));
+        KeptConnections { shared: Rc::new(Shared { idle, most, most_of_all, kept, looks }) }
     }
 
     /// Keeps a connection on which an exchange has ended, for so long. If there are enough to its server, it
@@ -111,33 +123,39 @@ impl<K: Eq + Hash + Clone + 'static, C: Receive + 'static> KeptConnections<K, C>
         }
         let number = kept.get();
         kept.set(number + 1);
-        let connection = RefCell::new(Some(connection));
-        let idle = Rc::new(Idle { connection, number, watcher: RefCell::default() });
+        let idle = Rc::new(Idle {
+            connection: RefCell::new(Some(connection)),
+            number,
+            span,
+            watched: Cell::new(false),
+            watcher: RefCell::default(),
+        });
         {
             let mut all = self.shared.idle.borrow_mut();
-            let of_server = all.entry(server.clone()).or_default();
+            let of_server = match all.get_mut(&server) {
+                Some(of_server) => of_server,
+                None => all.entry(server.clone()).or_default(),
+            };
             if of_server.len() >= *most {
                 return;
             }
             of_server.push(Rc::clone(&idle));
         }
         self.shared.make_room();
-        let shared = Rc::downgrade(&self.shared);
-        let watching = async move {
-            let _ = time::timeout(span, poll_fn(|context| idle.poll_over(context))).await;
-            // Closed, too old, or taken. A taken one is not in the list any more.
-            if let Some(shared) = shared.upgrade() {
-                shared.remove(&server, &idle);
-            }
-        };
-        spawn(watching).detach();
+        // Of a short span the wait until the next look would be a large part.
+        if span < 20 * UNWATCHED {
+            return watch(&self.shared, server, idle, span);
+        }
+        if !self.shared.looks.replace(true) {
+            spawn(look(Rc::downgrade(&self.shared))).detach();
+        }
     }
 
     /// Takes the connection to the server that was used last and is open.
     pub fn take(&self, server: &K) -> Option<C> {
         loop {
             let idle = self.shared.idle.borrow_mut().get_mut(server)?.pop()?;
-            // What has happened since the watching task ran last, if it has run at all.
+            // What has happened since the watching task ran last, if there is one that has run at all.
             if let Some(mut connection) = idle.take()
                 && connection.is_quiet()
             {
@@ -174,6 +192,48 @@ impl<K: Eq + Hash + Clone + 'static, C: Receive + 'static> KeptConnections<K, C>
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+}
+
+/// Has a task watch each connection that is idle at a look, until all are watched.
+async fn look<K: Eq + Hash + Clone + 'static, C: Receive + 'static>(shared: Weak<Shared<K, C>>) {
+    loop {
+        time::sleep(UNWATCHED).await;
+        let Some(shared) = shared.upgrade() else { return };
+        let mut unwatched = Vec::new();
+        shared.idle.borrow_mut().retain(|server, of_server| {
+            let new = of_server.iter().filter(|idle| !idle.watched.get());
+            unwatched.extend(new.map(|idle| (server.clone(), Rc::clone(idle))));
+            !of_server.is_empty()
+        });
+        if unwatched.is_empty() {
+            shared.looks.set(false);
+            return;
+        }
+        for (server, idle) in unwatched {
+            // It leaves too early by this at most, never too late.
+            let left = idle.span.saturating_sub(UNWATCHED);
+            watch(&shared, server, idle, left);
+        }
+    }
+}
+
+/// Spawns the task that watches an idle connection, and takes it out of the list when it is over.
+fn watch<K: Eq + Hash + 'static, C: Receive + 'static>(
+    shared: &Rc<Shared<K, C>>,
+    server: K,
+    idle: Rc<Idle<C>>,
+    span: Duration,
+) {
+    idle.watched.set(true);
+    let shared = Rc::downgrade(shared);
+    let watching = async move {
+        let _ = time::timeout(span, poll_fn(|context| idle.poll_over(context))).await;
+        // Closed, too old, or taken. A taken one is not in the list any more.
+        if let Some(shared) = shared.upgrade() {
+            shared.remove(&server, &idle);
+        }
+    };
+    spawn(watching).detach();
 }
 
 impl<K: Eq + Hash, C> Shared<K, C> {

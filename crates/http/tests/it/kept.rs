@@ -144,3 +144,23 @@ drivers!(
         assert_eq!(kept.unwrap(), 0, "their servers have closed");
     }
 );
+
+drivers!(
+    /// With and without a task that watches it from the beginning.
+    a_kept_connection_is_closed_when_its_time_is_over,
+    |driver: DriverName| {
+        Runtime::new(driver).unwrap().block_on(async {
+            for millis in [10, 1200] {
+                let pool = KeptConnections::new(2);
+                let (near, mut far) = UnixStream::pair().unwrap();
+                pool.keep((), near, Duration::from_millis(millis));
+                assert_eq!(pool.len(), 1);
+                assert!(far.recv().await.unwrap().is_empty(), "{millis} ms");
+                while pool.servers() > 0 {
+                    yield_now().await;
+                }
+            }
+        })
+        .unwrap();
+    }
+);
