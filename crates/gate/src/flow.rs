@@ -64,10 +64,12 @@ impl Local {
     /// does not follow from it.
     pub fn next_id(&self) -> String {
         let number = self.next_random_id();
-        let mut id = String::with_capacity(16);
-        let digits = (0..16).rev().map(|place| number >> (4 * place) & 15);
-        id.extend(digits.filter_map(|digit| char::from_digit(digit as u32, 16)));
-        id
+        let mut digits = [0; 16];
+        for (digit, place) in digits.iter_mut().zip((0..16).rev()) {
+            let value = (number >> (4 * place) & 15) as u8;
+            *digit = if value < 10 { b'0' + value } else { b'a' + value - 10 };
+        }
+        str::from_utf8(&digits).unwrap_or_default().to_owned()
     }
 
     /// Returns 64 bits that the client cannot foresee.

@@ -7,6 +7,7 @@
 use crate::worker::Worker;
 use ringroad_gate::flow::{End, Flow};
 use ringroad_http::{Body, EncodeError, Outcome, Response, State};
+use std::time::Instant;
 
 pub(crate) use ringroad_gate::flow::{AnsweredBy, Context, Tally, Watch};
 
@@ -39,7 +40,7 @@ impl InFlight {
         drop(std::mem::take(flow.request.body()));
         match std::mem::take(&mut flow.context.watch) {
             Watch::Tunnel(tally) => {
-                tally.at_end(move |bytes, fault| self.record(status, bytes, fault, None));
+                tally.at_end(move |bytes, fault| self.record(status, bytes, fault, None, Instant::now()));
                 response
             }
             watch => response.on_sent(move |sent| {
@@ -47,17 +48,24 @@ impl InFlight {
                     Watch::Stream(tally) => tally.take_fault(),
                     _ => None,
                 };
-                self.record(status, sent.body_bytes, fault, cut(sent.outcome));
+                self.record(status, sent.body_bytes, fault, cut(sent.outcome), sent.ended);
             }),
         }
     }
 
-    fn record(mut self, status: u16, bytes: u64, fault: Option<String>, cut: Option<&'static str>) {
+    fn record(
+        mut self,
+        status: u16,
+        bytes: u64,
+        fault: Option<String>,
+        cut: Option<&'static str>,
+        ended: Instant,
+    ) {
         if let Some(flow) = self.flow.take() {
             if let Some(fault) = fault.filter(|_| !flow.context.has_failed()) {
                 flow.context.fault(fault);
             }
-            let took = flow.context.began.elapsed();
+            let took = ended.saturating_duration_since(flow.context.began);
             self.worker.finish(&flow, &End { status, bytes, took, cut });
         }
     }

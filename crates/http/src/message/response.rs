@@ -17,7 +17,7 @@ use std::convert::Infallible;
 use std::fmt::{self, Write};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Types of content with a header line that needs no check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,13 +82,17 @@ pub struct Sent {
     pub body_bytes: u64,
     /// From the arrival of the request's head to now.
     pub took: Duration,
+    /// When that was.
+    pub ended: Instant,
     /// How it ended.
     pub outcome: Outcome,
 }
 
 impl Sent {
-    pub(crate) fn new(body_bytes: u64, took: Duration, outcome: Outcome) -> Sent {
-        Sent { body_bytes, took, outcome }
+    /// The report of a response that ends now.
+    pub(crate) fn new(body_bytes: u64, began: Instant, outcome: Outcome) -> Sent {
+        let ended = Instant::now();
+        Sent { body_bytes, took: ended.saturating_duration_since(began), ended, outcome }
     }
 }
 

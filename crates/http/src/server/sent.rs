@@ -30,7 +30,7 @@ impl Watched {
 
     fn tell(&mut self, outcome: Outcome) {
         if let Some(tell) = self.tell.take() {
-            tell(&Sent::new(self.body_bytes, self.began.elapsed(), outcome));
+            tell(&Sent::new(self.body_bytes, self.began, outcome));
         }
     }
 }

@@ -8,7 +8,7 @@
 //! Heads go through their HTTP/1.1 text in both directions: one place decides what is handed on.
 
 use super::upstream::{Failure, Head, Why, connect};
-use super::{Proxies, lines};
+use super::{Progress, Proxies, lines};
 use crate::config::{Speaks, Timing};
 use futures_core::Stream;
 use ringroad_engine::{spawn, time};
@@ -300,12 +300,12 @@ pub(super) struct Streamed {
 struct Given {
     head: Vec<u8>,
     body: Option<RequestBody>,
-    progress: Rc<Cell<Instant>>,
+    progress: Progress,
 }
 
 impl Streamed {
     /// Has a request sent.
-    pub(super) fn give(&self, head: Vec<u8>, body: Option<RequestBody>, progress: Rc<Cell<Instant>>) {
+    pub(super) fn give(&self, head: Vec<u8>, body: Option<RequestBody>, progress: Progress) {
         *self.given.borrow_mut() = Some(Given { head, body, progress });
         if let Some(reader) = self.reader.take() {
             reader.wake();
@@ -489,7 +489,7 @@ struct Sending {
     body: Option<RequestBody>,
     request: Rc<Streamed>,
     /// When something was last taken.
-    progress: Rc<Cell<Instant>>,
+    progress: Progress,
 }
 
 impl Stream for Sending {
@@ -500,7 +500,7 @@ impl Stream for Sending {
         let Some(body) = &mut this.body else { return Poll::Ready(None) };
         match ready!(Pin::new(&mut *body).poll_next(context)) {
             Some(Ok(chunk)) => {
-                this.progress.set(Instant::now());
+                this.progress.set(Some(Instant::now()));
                 Poll::Ready(Some(Ok(Piece::Data(chunk))))
             }
             Some(Err(why)) => {

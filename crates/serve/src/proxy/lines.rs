@@ -56,6 +56,9 @@ const OWN_VIA: &str = "1.1 ringroad";
 /// The `Host` for a request that has come without one.
 pub(super) const NO_HOST: &str = "localhost";
 
+/// Bytes that most values written here fit into.
+const WRITTEN: usize = 128;
+
 /// Names in one message's `Connection` lines. More are refused: no client sends so many, and each costs a
 /// comparison with every line.
 const NAMED_MAX: usize = 16;
@@ -105,30 +108,32 @@ fn is_one_of(name: &[u8], names: &[&str]) -> bool {
     names.iter().any(|known| name.eq_ignore_ascii_case(known.as_bytes()))
 }
 
-/// Names that `Connection` lists as lines of its hop.
+/// Names that `Connection` lists as lines of its hop. Most messages have none.
 #[derive(Default)]
 pub(super) struct Named<'f> {
-    names: [&'f [u8]; NAMED_MAX],
-    count: usize,
+    /// The lines among which `Connection` is.
+    lines: Option<Fields<'f>>,
 }
 
 impl Named<'_> {
     fn has(&self, name: &[u8]) -> bool {
-        self.names.iter().take(self.count).any(|one| one.eq_ignore_ascii_case(name))
+        self.lines.is_some_and(|lines| names(lines).any(|one| one.eq_ignore_ascii_case(name)))
     }
 }
 
+fn names(lines: Fields<'_>) -> impl Iterator<Item = &[u8]> {
+    let words = lines.get_all("connection").flat_map(|value| value.split(|byte| *byte == b','));
+    words.map(<[u8]>::trim_ascii).filter(|word| !word.is_empty())
+}
+
 /// Reads `Connection`. `None`: it names more than [`NAMED_MAX`] lines.
-fn named<'f>(fields: Fields<'f>) -> Option<Named<'f>> {
-    let mut named = Named::default();
-    for value in fields.get_all("connection") {
-        for word in value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).filter(|word| !word.is_empty())
-        {
-            *named.names.get_mut(named.count)? = word;
-            named.count += 1;
-        }
+fn named(lines: Fields<'_>) -> Option<Named<'_>> {
+    // `Keep-Alive` is of the hop, whether it is named or not.
+    let listed = |name: &&[u8]| !name.eq_ignore_ascii_case(b"keep-alive");
+    match names(lines).filter(listed).take(NAMED_MAX + 1).count() {
+        0 => Some(Named::default()),
+        count => (count <= NAMED_MAX).then_some(Named { lines: Some(lines) }),
     }
-    Some(named)
 }
 
 /// The values of a line that may come several times, as one list.
@@ -157,7 +162,7 @@ pub(super) fn request<'a>(
     if via.as_deref().is_some_and(|via| via.matches(NAME).count() >= 2) {
         return Err(NotHandedOn::Loop);
     }
-    write(out, request, target, host, settings.trust_forwarded, &named, via, websocket, asking, subject)
+    write(out, request, target, host, authority, settings.trust_forwarded, &named, via, websocket, asking, subject)
         .ok_or(NotHandedOn::Unwritable)
 }
 
@@ -167,6 +172,7 @@ fn write<'a>(
     request: &Request,
     target: &str,
     host: &str,
+    authority: Option<&str>,
     trusted_route: bool,
     named: &Named<'_>,
     via: Option<String>,
@@ -174,7 +180,6 @@ fn write<'a>(
     asking: &Context,
     subject: Option<&str>,
 ) -> Option<Encoder<'a>> {
-    let authority = request.authority();
     let fields = request.headers();
     let mut head = Encoder::request_named(out, request.method_name(), target, host).ok()?;
     for field in fields.iter() {
@@ -190,29 +195,31 @@ fn write<'a>(
             head.field(field.name, field.value).ok()?;
         }
     }
+    // One piece of memory for what is put together here.
+    let mut text = Vec::with_capacity(WRITTEN);
     let trusted = trusted_route || asking.comes_by_proxy();
-    let text = |name: &str| fields.get(name).filter(|_| trusted).and_then(|value| str::from_utf8(value).ok());
+    let told = |name: &str| fields.get(name).filter(|_| trusted).and_then(|value| str::from_utf8(value).ok());
     // The list that came with the request, if it is to be believed, to which one element is added.
-    let before = |name: &str| {
-        let mut before =
-            list(fields, name).filter(|before| trusted && !before.is_empty()).unwrap_or_default();
-        if !before.is_empty() {
-            before.push_str(", ");
+    let before = |text: &mut Vec<u8>, name: &str| {
+        text.clear();
+        let values = fields.get_all(name).filter(|value| trusted && !value.is_empty());
+        for value in values.filter(|value| str::from_utf8(value).is_ok()) {
+            text.extend_from_slice(value);
+            text.extend_from_slice(b", ");
         }
-        before
     };
     let peer = request.peer_addr().map(|peer| peer.ip().to_canonical());
     if let Some(peer) = peer {
-        let mut all = before("x-forwarded-for");
-        push_address(&mut all, peer);
-        head.field("X-Forwarded-For", all).ok()?;
+        before(&mut text, "x-forwarded-for");
+        push_address(&mut text, peer);
+        head.field("X-Forwarded-For", &text).ok()?;
     }
     if let Some(client) = asking.client() {
-        let mut one = String::new();
-        push_address(&mut one, client);
-        head.field("X-Real-IP", one).ok()?;
+        text.clear();
+        push_address(&mut text, client);
+        head.field("X-Real-IP", &text).ok()?;
     }
-    if let Some(host) = text("x-forwarded-host").or(authority) {
+    if let Some(host) = told("x-forwarded-host").or(authority) {
         head.field("X-Forwarded-Host", host).ok()?;
     }
     if let Some(name) = subject
@@ -221,15 +228,14 @@ fn write<'a>(
     {
         head.field(name, &**subject).ok()?;
     }
-    if let Some(port) = text("x-forwarded-port") {
+    if let Some(port) = told("x-forwarded-port") {
         head.field("X-Forwarded-Port", port).ok()?;
     }
-    let proto = text("x-forwarded-proto").unwrap_or(request.scheme());
+    let proto = told("x-forwarded-proto").unwrap_or(request.scheme());
     head.field("X-Forwarded-Proto", proto).ok()?;
-    let mut all = before("forwarded");
-    all.reserve(96);
-    push_forwarded(&mut all, peer, authority, proto);
-    head.field("Forwarded", all).ok()?;
+    before(&mut text, "forwarded");
+    push_forwarded(&mut text, peer, authority, proto);
+    head.field("Forwarded", &text).ok()?;
     head.field("X-Request-Id", asking.id()).ok()?;
     match via {
         Some(via) => head.field("Via", format!("{via}, {OWN_VIA}")).ok()?,

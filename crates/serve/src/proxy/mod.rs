@@ -33,7 +33,9 @@ use ringroad_http::{
     Body, BoxError, Chunk, EncodeError, FailedAt, FieldBlock, KeptConnections, Method, Piece, Receive,
     Request, RequestBody, Response, SentSoFar, Status,
 };
-use ringroad_wire::{Asked, BodyEncoder, BodySize, Limits, Scratch};
+use ringroad_policy::Nanos;
+use ringroad_wire::{Asked, BodyEncoder, BodySize, Form, Limits, Scratch};
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
@@ -147,7 +149,6 @@ impl Proxies {
     ) -> Result<Answer, EncodeError> {
         let settings = route.settings();
         let mut head = Vec::with_capacity(HEAD);
-        let target = target(settings, request, asking.below());
         let method = request.method();
         // A request that offers WebSocket has no body to send first.
         let websocket =
@@ -181,6 +182,7 @@ impl Proxies {
             None => Outgoing::Once(body),
         };
         let size = body.size();
+        let target = target(settings, request, asking.below());
         let encoder = match lines::request(
             &mut head,
             route,
@@ -205,7 +207,7 @@ impl Proxies {
         };
         let key = key(route.group.balance(), request, asking);
         let encoder = encoder.finish(size);
-        let begun = Instant::now();
+        let begun = asking.now();
         let asked = Asked { method, upgrade: websocket };
         // A client that sends a key answers for repeats (draft-ietf-httpapi-idempotency-key-header).
         let has_key = matches!(method, Method::Post | Method::Patch)
@@ -222,10 +224,13 @@ impl Proxies {
         };
         self.report(&route.group, &mut admitted, String::new);
         route.group.request_begins();
+        // Only a bulkhead lets a request wait in line.
+        tried.begun = route.group.guards().bulkhead.is_none().then_some(begun);
         let mut asked = self.ask_one_or_two(route, head, encoder, body, asked, key, &mut tried, asking).await;
+        let ended = tried.ended.unwrap_or_else(|| asking.now());
         let opened = match &asked {
-            Ok((head, _)) => admitted.ended(head.status().code() < 500, asking.now()),
-            Err(failure) if failure.is_of_the_server() => admitted.ended(false, asking.now()),
+            Ok((head, _)) => admitted.ended(head.status().code() < 500, ended),
+            Err(failure) if failure.is_of_the_server() => admitted.ended(false, ended),
             Err(_) => false,
         };
         route.group.opened.fetch_add(u64::from(opened), Ordering::Relaxed);
@@ -237,7 +242,10 @@ impl Proxies {
         if let Ok((_, pump)) = &mut asked {
             pump.pick.hold(admitted);
         }
-        asking.answered_by(AnsweredBy { address: Arc::clone(&address), took: begun.elapsed() });
+        asking.answered_by(AnsweredBy {
+            address: Arc::clone(&address),
+            took: Duration::from_nanos(ended.saturating_sub(begun)),
+        });
         match asked {
             Ok((head, pump)) if head.status() == Status::SWITCHING_PROTOCOLS => {
                 let why = if !lines::is_websocket(head.fields()) {
@@ -253,7 +261,7 @@ impl Proxies {
             Ok((head, pump)) => {
                 let cookie = cookie(route.group.balance(), &pump.pick, key);
                 let handing = Handing { route, request, asking, target: &target };
-                let answer = self.hand_back(&handing, head, pump, method, buffer).await?;
+                let answer = self.hand_back(&handing, head, pump, method, buffer)?;
                 match cookie {
                     Some(cookie) => answer.with(|response| response.header("Set-Cookie", cookie)),
                     None => Ok(answer),
@@ -286,7 +294,7 @@ impl Proxies {
         key: Option<u64>,
         tried: &mut Tried<'_>,
         asking: &flow::Context,
-    ) -> Result<(Head, Pump), Failure> {
+    ) -> Result<(Head, Box<Pump>), Failure> {
         let group = &route.group;
         let repeatable = FailedAt::Head.may_repeat(SentSoFar::All, tried.repeat_as);
         let may_hedge = repeatable && !asked.upgrade && group.servers().len() > 1;
@@ -295,7 +303,7 @@ impl Proxies {
             return self.ask(route, head, encoder, body, asked, key, tried, asking).await;
         };
         let mut second_tried = Tried::new(tried.request, tried.trailers, tried.repeat_as);
-        let current = Rc::clone(&tried.current);
+        let current = Rc::clone(tried.current.get_or_insert_default());
         // Apart: only a group with `hedge` has two of these large futures.
         let mut first = Box::pin(self.ask(route, head.clone(), encoder, body, asked, key, tried, asking));
         if let Ok(answered) = time::timeout(after, &mut first).await {
@@ -310,7 +318,7 @@ impl Proxies {
             Box::pin(self.ask(route, head, encoder, copy, asked, None, &mut second_tried, asking));
         let (mut one, mut two) = (None, None);
         // An answer that is an error of the server waits for the other one.
-        let is_good = |answered: &Result<(Head, Pump), Failure>| {
+        let is_good = |answered: &Result<(Head, Box<Pump>), Failure>| {
             answered.as_ref().is_ok_and(|(head, _)| head.status().code() < 500)
         };
         let mut turns = Turns::default();
@@ -338,7 +346,7 @@ impl Proxies {
         let second_counts = two.as_ref().is_some_and(is_good) && !one.as_ref().is_some_and(is_good)
             || two.as_ref().is_some_and(Result::is_ok) && !one.as_ref().is_some_and(Result::is_ok);
         if second_counts {
-            tried.last = second_tried.last;
+            (tried.last, tried.ended) = (second_tried.last, second_tried.ended);
         }
         let answered = if second_counts { two } else { one };
         answered.unwrap_or_else(|| Err(Failure::unasked(Why::NoServer)))
@@ -361,7 +369,7 @@ impl Proxies {
         key: Option<u64>,
         tried: &mut Tried<'_>,
         asking: &flow::Context,
-    ) -> Result<(Head, Pump), Failure> {
+    ) -> Result<(Head, Box<Pump>), Failure> {
         let (group, timing) = (&route.group, &route.settings().to.timing);
         let retry = &group.guards().retry;
         let mut repeats = 0;
@@ -370,11 +378,13 @@ impl Proxies {
         let mut fresh = false;
         loop {
             let random = [asking.random(), asking.random()];
-            let begun = asking.now();
+            let begun = tried.begun.take().unwrap_or_else(|| asking.now());
             let pick = group.pick(key, &tried.places, begun, random);
             let Some(pick) = pick else { return Err(Failure::unasked(Why::NoServer)) };
             tried.last = Some(Arc::clone(pick.server().name()));
-            tried.current.set(Some(pick.place()));
+            if let Some(current) = &tried.current {
+                current.set(Some(pick.place()));
+            }
             if !matches!(body, Outgoing::Once(_)) {
                 pick.count_if_given_up(flow::clock, asking.epoch());
             }
@@ -404,7 +414,7 @@ impl Proxies {
                 }
             };
             let (source, sink) = connection.split();
-            let progress = Rc::new(Cell::new(Instant::now()));
+            let progress = Progress::default();
             let rest = body.for_one_attempt();
             let has_body = rest.is_some();
             let may_be_last = !(was_kept || retry.wait(repeats, another, 0).is_some());
@@ -414,7 +424,7 @@ impl Proxies {
                 sink: None,
                 failed: None,
             };
-            let mut pump = Pump {
+            let mut pump = Box::new(Pump {
                 source,
                 sending,
                 progress,
@@ -423,7 +433,7 @@ impl Proxies {
                 pick,
                 keep_alive: None,
                 trailers: tried.trailers,
-                behind: Rc::default(),
+                behind: None,
                 // Some applications send a body after HEAD, which would be the next request's answer.
                 poisoned: asked.method == Method::Head
                     || has_body
@@ -431,7 +441,7 @@ impl Proxies {
                             asked.method,
                             Method::Post | Method::Put | Method::Patch | Method::Other
                         ),
-            };
+            });
             let answered = pump.head(asked, tried.request).await;
             if answered.as_ref().is_ok_and(|head| head.status().code() >= 500) {
                 pump.pick.server().errors.fetch_add(1, Ordering::Relaxed);
@@ -458,6 +468,7 @@ impl Proxies {
                     let now = asking.now();
                     pump.pick.succeeded(now.saturating_sub(begun), now);
                     group.took(now.saturating_sub(begun));
+                    tried.ended = Some(now);
                     pump.keep_alive = head.fields().get("keep-alive").map(<[u8]>::to_vec);
                     return Ok((head, pump));
                 }
@@ -594,15 +605,15 @@ impl Proxies {
     }
 
     /// Converts the answer of an upstream server.
-    async fn hand_back(
+    fn hand_back(
         self: &Rc<Proxies>,
         handing: &Handing<'_>,
         head: Head,
-        pump: Pump,
+        mut pump: Box<Pump>,
         method: Method,
         buffer: Option<&SpoolLimits>,
     ) -> Result<Answer, EncodeError> {
-        let (mut pump, route) = (pump, handing.route);
+        let route = handing.route;
         let respond = |body: Body| lines::response(&head, handing, Response::new(body).status(head.status()));
         if method == Method::Head {
             pump.finish(self, route);
@@ -633,7 +644,8 @@ impl Proxies {
         let tally = Tally::new();
         if let Some(limits) = buffer {
             let spool = Spool::new(limits.clone());
-            let reader = Spooled { reader: Some(spool.reader()), trailers: Rc::clone(&pump.behind) };
+            let trailers = Rc::clone(pump.behind.get_or_insert_default());
+            let reader = Spooled { reader: Some(spool.reader()), trailers };
             let body = match head.length() {
                 Some(length) => Body::stream_of(length, reader),
                 None => Body::stream(reader),
@@ -641,7 +653,7 @@ impl Proxies {
             let ready = (!pieces.is_empty()).then(|| Chunk::from(pieces));
             spawn(drain(
                 ready,
-                Box::new(pump),
+                pump,
                 spool,
                 (Rc::clone(self), Rc::clone(route)),
                 Rc::clone(&tally),
@@ -686,7 +698,9 @@ async fn drain(
             Ok(Some(chunk)) => piece = Some(chunk),
             Ok(None) => {
                 let lines = pump.trailers();
-                *pump.behind.borrow_mut() = lines;
+                if let Some(behind) = &pump.behind {
+                    *behind.borrow_mut() = lines;
+                }
                 pump.finish(&home.0, &home.1);
                 return spool.end(Ok(()));
             }
@@ -712,7 +726,7 @@ fn refused(address: &str, failure: &Failure, asking: &flow::Context) -> Answer {
 }
 
 /// Accepts the offer as the upstream server did, and starts the tunnel.
-fn hand_through(handing: &Handing<'_>, head: Head, pump: Pump) -> Result<Answer, EncodeError> {
+fn hand_through(handing: &Handing<'_>, head: Head, pump: Box<Pump>) -> Result<Answer, EncodeError> {
     let (tunnelled, tally) = (Rc::clone(handing.route), Tally::new());
     let counted = Rc::clone(&tally);
     let response = Response::upgrade(lines::WEBSOCKET, move |upgraded| async move {
@@ -753,19 +767,20 @@ impl ProxyRoute {
 }
 
 /// Returns the target to request: unchanged, or with the route's path replaced by the upstream's.
-fn target(settings: &Proxy, request: &Request, below: usize) -> String {
+fn target<'r>(settings: &Proxy, request: &'r Request, below: usize) -> Cow<'r, str> {
     let mut target = match &settings.path {
         Some(base) => {
             let behind = path::behind(request.path(), below);
             format!("{base}{behind}")
         }
+        None if request.head().form() == Form::Origin => return Cow::Borrowed(request.head().target()),
         None => request.path().to_owned(),
     };
     if let Some(query) = request.query() {
         target.push('?');
         target.push_str(query);
     }
-    target
+    Cow::Owned(target)
 }
 
 /// The body of a request to an upstream server.
@@ -812,8 +827,12 @@ struct Tried<'r> {
     places: Vec<usize>,
     /// The address of the last one.
     last: Option<Arc<str>>,
-    /// The place of the last one.
-    current: Rc<Cell<Option<usize>>>,
+    /// The place of the last one, where a second request asks for it (`hedge`).
+    current: Option<Rc<Cell<Option<usize>>>>,
+    /// When the first attempt begins, where the clock was read just before.
+    begun: Option<Nanos>,
+    /// When the head of the answer had come.
+    ended: Option<Nanos>,
     /// The client takes trailers.
     trailers: bool,
     /// The method that decides whether it is sent again: a client that sends a key answers for repeats.
@@ -822,7 +841,8 @@ struct Tried<'r> {
 
 impl Tried<'_> {
     fn new(request: &Request, trailers: bool, repeat_as: Method) -> Tried<'_> {
-        Tried { request, places: Vec::new(), last: None, current: Rc::default(), trailers, repeat_as }
+        let (places, last, current, begun, ended) = (Vec::new(), None, None, None, None);
+        Tried { request, places, last, current, begun, ended, trailers, repeat_as }
     }
 }
 
@@ -870,6 +890,9 @@ fn cookie(balance: &Balance, pick: &Pick, key: Option<u64>) -> Option<String> {
 /// The result of an operation that another task waits for.
 type Later<T> = Pin<Box<dyn Future<Output = T>>>;
 
+/// When something was last sent, since the wait for the answer began.
+type Progress = Rc<Cell<Option<Instant>>>;
+
 /// The request on its way, polled beside the answer, so that neither waits for the other.
 struct Sending {
     future: Option<Later<(Sink, Result<(), Failure>)>>,
@@ -896,8 +919,7 @@ impl Sending {
 struct Pump {
     source: Source,
     sending: Sending,
-    /// When something was last sent or received.
-    progress: Rc<Cell<Instant>>,
+    progress: Progress,
     span: Duration,
     scratch: Rc<RefCell<Scratch>>,
     /// The server, which counts the request as in flight until this is dropped.
@@ -907,7 +929,7 @@ struct Pump {
     /// The client takes trailers.
     trailers: bool,
     /// Trailers of an answer that is drained into a spool.
-    behind: Rc<RefCell<Option<FieldBlock>>>,
+    behind: Option<Rc<RefCell<Option<FieldBlock>>>>,
     /// The connection must not be used again: a server that ignores the body of such a request would take it
     /// for the next request.
     poisoned: bool,
@@ -917,14 +939,15 @@ impl Pump {
     /// Waits for `what` while there is progress, and sends meanwhile.
     async fn wait<T>(
         sending: &mut Sending,
-        progress: &Cell<Instant>,
+        progress: &Cell<Option<Instant>>,
         span: Duration,
         what: impl Future<Output = T>,
     ) -> Result<T, Why> {
         let mut what = pin!(what);
         let mut turns = Turns::default();
+        progress.set(None);
+        let mut left = span;
         loop {
-            let left = span.saturating_sub(progress.get().elapsed());
             let step = poll_fn(|context| {
                 let send = |context: &mut Context<'_>| {
                     sending.poll(context);
@@ -936,11 +959,11 @@ impl Pump {
             });
             // A result that is ready counts, even after the deadline.
             if let Ok(done) = time::timeout(left, step).await {
-                progress.set(Instant::now());
                 return done;
             }
             // Unless something was sent meanwhile.
-            if progress.get().elapsed() >= span {
+            left = progress.get().map_or(Duration::ZERO, |sent| span.saturating_sub(sent.elapsed()));
+            if left.is_zero() {
                 return Err(Why::TooSlow(span));
             }
         }
@@ -963,8 +986,6 @@ impl Pump {
     /// The next piece of the answer's body; `None` at its end.
     async fn next(mut self: Box<Pump>) -> Pumped {
         let Pump { source, sending, progress, span, scratch, .. } = &mut *self;
-        // Since the piece before, the proxy has waited for the client.
-        progress.set(Instant::now());
         let next = Pump::wait(sending, progress, *span, source.next(scratch)).await;
         let next = next.and_then(|next| next).map_err(|why| Failure::answering(true, SentSoFar::All, why));
         (self, next)
@@ -977,8 +998,8 @@ impl Pump {
     }
 
     /// The answer is complete: the connection is kept, if it can have another request.
-    fn finish(self, home: &Rc<Proxies>, route: &Rc<ProxyRoute>) {
-        let Pump { source, sending, pick, keep_alive, poisoned, .. } = self;
+    fn finish(self: Box<Self>, home: &Rc<Proxies>, route: &Rc<ProxyRoute>) {
+        let Pump { source, sending, pick, keep_alive, poisoned, .. } = *self;
         let connection = sending.sink.and_then(|sink| Connection::join(source, sink));
         if let Some(connection) = connection.filter(|_| !poisoned) {
             home.keep(route, &pick, connection, keep_alive.as_deref());
@@ -993,7 +1014,7 @@ type Pumped = (Box<Pump>, Result<Option<Chunk>, Failure>);
 struct Answering {
     ready: Option<Chunk>,
     next: Option<Later<Pumped>>,
-    pump: Option<Pump>,
+    pump: Option<Box<Pump>>,
     home: (Rc<Proxies>, Rc<ProxyRoute>),
     tally: Rc<Tally>,
 }
@@ -1007,7 +1028,7 @@ impl Stream for Answering {
             return Poll::Ready(Some(Ok(Piece::Data(chunk))));
         }
         if let Some(pump) = this.pump.take() {
-            this.next = Some(Box::pin(Box::new(pump).next()));
+            this.next = Some(Box::pin(pump.next()));
         }
         let Some(next) = &mut this.next else { return Poll::Ready(None) };
         let (mut pump, next) = ready!(next.as_mut().poll(context));
@@ -1120,7 +1141,7 @@ mod tests {
                 pending().await
             });
             let mut sending = Sending { future: Some(future), sink: None, failed: None };
-            let progress = Cell::new(Instant::now());
+            let progress = Cell::new(None);
             let span = Duration::from_secs(1000);
             let answer = async {
                 busy(&passed).1.await;

@@ -47,12 +47,12 @@ impl fmt::Display for Broken {
 /// Passes bytes between a client and an upstream server; `tally` counts the bytes to the client.
 pub(super) async fn run(
     upgraded: Upgraded,
-    pump: Pump,
+    pump: Box<Pump>,
     timing: &Timing,
     tally: &Tally,
 ) -> Result<(), Broken> {
     // The server counts as busy as long as the tunnel lasts.
-    let Pump { source, mut sending, pick: _pick, .. } = pump;
+    let Pump { source, mut sending, pick: _pick, .. } = *pump;
     let sink = sent(&mut sending).await.ok_or(Broken::Request)?;
     let (stream, from_client) = upgraded.into_parts();
     let (read, write) = stream.split();

@@ -4,7 +4,7 @@
 //! request. A stream of HTTP/2 takes part in this as a connection of one exchange; see [`super::http2`].
 
 use super::http2::{self, Streamed};
-use super::lines;
+use super::{Progress, lines};
 use crate::config::{Speaks, UpstreamTls};
 use ringroad_engine::net::{ConnectOptions, TcpStream, UnixStream};
 use ringroad_engine::{Lease, time};
@@ -437,13 +437,14 @@ impl Sink {
         }
     }
 
-    /// Sends a head, then a body as it comes from the client.
+    /// Sends a head, then a body as it comes from the client, and notes in `progress` when. A head alone is
+    /// no progress of its own: the wait for its answer has just begun.
     pub(super) async fn send(
         mut self,
         head: Vec<u8>,
         mut encoder: BodyEncoder,
         body: Option<RequestBody>,
-        progress: Rc<Cell<Instant>>,
+        progress: Progress,
     ) -> (Sink, Result<(), Failure>) {
         if let Sink::Http2(stream) = &self {
             stream.give(head, body, progress);
@@ -460,7 +461,7 @@ impl Sink {
                     match ready {
                         Poll::Ready(piece) => piece,
                         Poll::Pending => {
-                            if let Err(why) = self.write(std::mem::take(&mut out), &progress).await {
+                            if let Err(why) = self.write(std::mem::take(&mut out), Some(&progress)).await {
                                 return (self, Err(why));
                             }
                             body.next().await
@@ -481,25 +482,31 @@ impl Sink {
                 }
                 None => {
                     let ended = encoder.end(&mut out);
-                    let sent = self.write(out, &progress).await;
+                    let sent = self.write(out, body.is_some().then_some(&*progress)).await;
                     let ended = ended.map_err(Failure::sending);
                     return (self, sent.and(ended));
                 }
             }
-            if let Err(why) = self.write(std::mem::take(&mut out), &progress).await {
+            if let Err(why) = self.write(std::mem::take(&mut out), Some(&progress)).await {
                 return (self, Err(why));
             }
         }
     }
 
-    async fn write(&mut self, out: Vec<u8>, progress: &Cell<Instant>) -> Result<(), Failure> {
+    async fn write(
+        &mut self,
+        out: Vec<u8>,
+        progress: Option<&Cell<Option<Instant>>>,
+    ) -> Result<(), Failure> {
         if out.is_empty() {
             return Ok(());
         }
         // The other kind has nothing to write here.
         let Sink::Http1(writer) = self else { return Ok(()) };
         let (sent, _) = writer.write_all(out).await;
-        progress.set(Instant::now());
+        if let Some(progress) = progress {
+            progress.set(Some(Instant::now()));
+        }
         sent.map_err(Failure::sending)
     }
 }
