@@ -291,6 +291,10 @@ impl Keys {
             self.wanted.store(true, Ordering::Relaxed);
         }
         let claims = candidates.find_map(|checked| {
+        // None of the extensions that it may list there is understood here (RFC 7515 §4.1.11).
+        if header.crit.is_some() {
+            return None;
+        }
             let decoded = decode::<serde_json::Map<String, serde_json::Value>>(
                 token,
                 &checked.key,
@@ -554,6 +558,13 @@ mod tests {
         *keys.set.write().unwrap() = Some(Arc::new(key.into_iter().collect()));
         let with = |kid: &str| Header { kid: Some(kid.to_owned()), ..Header::default() };
         assert!(matches!(verdict(&jwt, &token(&with("1"), &claims(|_| {}))), Verdict::Known(_)));
+    #[test]
+    fn a_token_with_an_extension_that_has_to_be_understood_is_refused() {
+        let jwt = jwt(|_| {});
+        let header = Header { crit: Some(vec!["b64".to_owned()]), ..Header::default() };
+        assert!(matches!(verdict(&jwt, &token(&header, &claims(|_| {}))), Verdict::Wrong));
+    }
+
         assert!(!keys.wanted.load(Ordering::Relaxed));
         assert!(matches!(verdict(&jwt, &token(&with("2"), &claims(|_| {}))), Verdict::Wrong));
         assert!(keys.wanted.load(Ordering::Relaxed));
