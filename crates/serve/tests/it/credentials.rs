@@ -212,6 +212,10 @@ drivers!(keys_for_tokens_are_fetched_ahead_and_a_token_is_503_until_they_are_her
     assert_eq!(client.ask("GET", "/", &[forged]).status, 503);
     assert_eq!(client.get("/").status, 401, "without a token there is nothing to check");
     open.store(true, Ordering::SeqCst);
+    wait_until("the log tells why there are no keys", || {
+        assert_eq!(site.client().ask("GET", "/", &[forged]).status, 503);
+        site.event().to_string().ends_with(&format!("http://{keys}/jwks.json: status 503"))
+    });
     wait_until("the keys are fetched", || site.client().ask("GET", "/", &[forged]).status == 401);
     let refused = client.ask("GET", "/", &[forged]);
     let challenge = "Bearer realm=\"tokens\", error=\"invalid_token\"";
