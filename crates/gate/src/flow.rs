@@ -160,7 +160,7 @@ pub struct Context {
     trust: Rc<Trust>,
     /// The answer at hand is a refusal by this server, not one of an endpoint's own.
     refused: Cell<bool>,
-    /// How long the endpoint may take to the head of its answer.
+    /// How long it may take from the head of the request to the head of its answer.
     pub deadline: Option<Duration>,
     /// What failed on this side or behind it, for the log.
     error: RefCell<Option<String>>,
@@ -177,6 +177,8 @@ pub struct Context {
 
 /// Is called when a request is over.
 pub trait AtEnd {
+    /// A step has waited: what is left of the time is less than all of it.
+    pub(crate) waited: bool,
     /// All of the answer was sent, or no more of it will be.
     fn done(&self, flow: &Flow, end: &End);
 }
@@ -303,6 +305,7 @@ impl Flow {
     #[must_use]
     pub fn again(&self) -> Flow {
         self.see_client();
+            waited: false,
         let mut flow = Flow::new(self.request.again(), &self.context.local, &self.context.trust);
         let (from, to) = (&self.context, &mut flow.context);
         to.route.clone_from(&from.route);
@@ -477,6 +480,11 @@ impl Context {
     /// Notes what failed on this side or behind it.
     pub fn fault(&self, why: String) {
         *self.error.borrow_mut() = Some(why);
+    }
+
+    /// What is left of the time to the head of the answer; `None`: there is no bound.
+    pub fn time_left(&self) -> Option<Duration> {
+        self.deadline.map(|span| span.saturating_sub(self.began.elapsed()))
     }
 
     /// What failed.
