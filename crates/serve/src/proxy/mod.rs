@@ -364,6 +364,8 @@ impl Proxies {
     ) -> Result<(Head, Pump), Failure> {
         let (group, timing) = (&route.group, &route.settings().to.timing);
         let retry = &group.guards().retry;
+        // A repeat that would begin when time is over is none: what is there now is told at once.
+        let fits = |wait: &Duration| asking.time_left().is_none_or(|left| *wait < left);
         let mut repeats = 0;
         let mut kept_body = !matches!(body, Outgoing::Once(_));
         let mut head = head;
@@ -392,7 +394,7 @@ impl Proxies {
                         continue;
                     }
                     if may
-                        && let Some(wait) = retry.wait(repeats, false, asking.random())
+                        && let Some(wait) = retry.wait(repeats, false, asking.random()).filter(fits)
                         && group.may_repeat(asking.now())
                     {
                         drop(pick);
@@ -440,7 +442,7 @@ impl Proxies {
                 Ok(head) if kept_body && retry.statuses.contains(&head.status().code()) => {
                     let idempotent = FailedAt::Head.may_repeat(SentSoFar::All, tried.repeat_as);
                     let wait = retry.wait(repeats, another, asking.random()).filter(|_| idempotent);
-                    let wait = wait.and_then(|wait| patience(&head, wait, retry.longest));
+                    let wait = wait.and_then(|wait| patience(&head, wait, retry.longest)).filter(fits);
                     pump.pick.failed(asking.now(), asking.random());
                     match wait {
                         Some(wait) if group.may_repeat(asking.now()) => {
@@ -477,7 +479,7 @@ impl Proxies {
                 pump.pick.failed(asking.now(), asking.random());
             }
             if may_repeat
-                && let Some(wait) = retry.wait(repeats, another, asking.random())
+                && let Some(wait) = retry.wait(repeats, another, asking.random()).filter(fits)
                 && group.may_repeat(asking.now())
             {
                 tried.places.push(pump.pick.place());

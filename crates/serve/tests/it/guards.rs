@@ -250,3 +250,31 @@ fn guards_that_are_wrong_are_reported_with_what_was_expected() {
     let why = ringroad_serve::Config::parse(backups, std::path::Path::new("a.toml")).unwrap_err().to_string();
     assert!(why.contains("all of them are `backup`"), "{why}");
 }
+
+drivers!(
+    a_repeat_that_would_come_after_the_deadline_is_none_and_what_is_there_is_told,
+    |driver: DriverName| {
+        let (address, count) = behind(|client| {
+            while client.until(b"\r\n\r\n").is_some() {
+                client.send("HTTP/1.1 503 S\r\nRetry-After: 100\r\nContent-Length: 4\r\n\r\nbusy");
+            }
+        });
+        let rules = format!(
+            r#"
+        [upstream.g]
+        servers = ["http://{address}"]
+        retry = {{ times = 2, on = [503], backoff = "1ms..200s" }}
+
+        [[route]]
+        path = "/"
+        kind = "proxy"
+        to = "upstream:g"
+        timeouts = {{ answer = "10s" }}
+        "#
+        );
+        let site = start(driver, &rules, |_| {});
+        let reply = site.client().get("/");
+        assert_eq!((reply.status, reply.header("Retry-After"), reply.text()), (503, Some("100"), "busy"));
+        assert_eq!(count.load(Ordering::SeqCst), 1);
+    }
+);
