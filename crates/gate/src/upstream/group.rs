@@ -346,6 +346,7 @@ impl Pick {
 
     /// It failed. Counts as a slow answer, or a server that refuses at once would look like the fastest.
     /// Returns whether it is left out from now on.
+        self.server.answered(took);
     pub fn failed(&self, now: Nanos, random: u64) -> bool {
         self.told.set(true);
         self.server.latency().observe(PENALTY, now);

@@ -278,3 +278,28 @@ drivers!(
         assert_eq!(count.load(Ordering::SeqCst), 1);
     }
 );
+
+drivers!(the_latency_of_a_server_is_that_of_its_answers_and_not_of_its_failures, |driver: DriverName| {
+    let answers = Arc::new(AtomicUsize::new(0));
+    let well = Arc::clone(&answers);
+    let (address, _) = behind(move |client| {
+        while client.until(b"\r\n\r\n").is_some() {
+            if well.load(Ordering::SeqCst) == 0 {
+                return;
+            }
+            client.send("HTTP/1.1 200 S\r\nContent-Length: 0\r\n\r\n");
+        }
+    });
+    let site = group(driver, &format!("\"http://{address}\""), "balance = \"time\"");
+    let mut client = site.client();
+    assert_eq!(client.get("/").status, 502);
+    let server = |client: &mut Client| status(client)["upstreams"][0]["servers"][0].clone();
+    let failed = server(&mut client);
+    assert_eq!((&failed["requests"], &failed["latency_ms"]), (&1.into(), &serde_json::Value::Null));
+    answers.store(1, Ordering::SeqCst);
+    let begun = std::time::Instant::now();
+    assert_eq!(client.get("/").status, 200);
+    let took = begun.elapsed();
+    let latency = server(&mut client)["latency_ms"].as_f64().unwrap();
+    assert!(latency > 0.0 && latency <= took.as_secs_f64() * 1e3 + 0.01, "{latency} ms of {took:?}");
+});
