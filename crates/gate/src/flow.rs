@@ -30,6 +30,9 @@ pub struct Flow {
     pub context: Context,
 }
 
+/// Takes a line for the operator.
+type Report = Box<dyn Fn(String)>;
+
 /// What one worker's flows share.
 pub struct Local {
     /// Where the clock of decisions begins, the same for all workers.
@@ -40,6 +43,8 @@ pub struct Local {
     random: Cell<u64>,
     /// What features keep for this worker, by type.
     own: RefCell<HashMap<TypeId, Rc<dyn Any>>>,
+    /// Takes lines for the operator.
+    report: RefCell<Option<Report>>,
 }
 
 impl fmt::Debug for Local {
@@ -57,6 +62,7 @@ impl Local {
             ids: Cell::new(0),
             random: Cell::new(RandomState::new().hash_one(0_u8)),
             own: RefCell::default(),
+            report: RefCell::default(),
         })
     }
 
@@ -87,6 +93,18 @@ impl Local {
             self.own.borrow_mut().insert(TypeId::of::<T>(), Rc::clone(&made) as Rc<dyn Any>);
             made
         })
+    }
+
+    /// Has what features have to tell the operator given to `report`.
+    pub fn report_by(&self, report: impl Fn(String) + 'static) {
+        *self.report.borrow_mut() = Some(Box::new(report));
+    }
+
+    /// Tells the operator: a change that is worth a line, not what goes wrong with each request.
+    pub fn tell_operator(&self, line: String) {
+        if let Some(report) = &*self.report.borrow() {
+            report(line);
+        }
     }
 
     /// Returns the time for decisions, in nanoseconds: the same clock on all workers.
@@ -162,6 +180,8 @@ pub struct Context {
     refused: Cell<bool>,
     /// How long it may take from the head of the request to the head of its answer.
     pub deadline: Option<Duration>,
+    /// A step has waited: what is left of the time is less than all of it.
+    pub(crate) waited: bool,
     /// What failed on this side or behind it, for the log.
     error: RefCell<Option<String>>,
     upstream: RefCell<Option<AnsweredBy>>,
@@ -177,8 +197,6 @@ pub struct Context {
 
 /// Is called when a request is over.
 pub trait AtEnd {
-    /// A step has waited: what is left of the time is less than all of it.
-    pub(crate) waited: bool,
     /// All of the answer was sent, or no more of it will be.
     fn done(&self, flow: &Flow, end: &End);
 }
@@ -290,6 +308,7 @@ impl Flow {
             trust: Rc::clone(trust),
             refused: Cell::new(false),
             deadline: None,
+            waited: false,
             error: RefCell::default(),
             upstream: RefCell::default(),
             watch: Watch::Sent,
@@ -305,7 +324,6 @@ impl Flow {
     #[must_use]
     pub fn again(&self) -> Flow {
         self.see_client();
-            waited: false,
         let mut flow = Flow::new(self.request.again(), &self.context.local, &self.context.trust);
         let (from, to) = (&self.context, &mut flow.context);
         to.route.clone_from(&from.route);
@@ -467,6 +485,11 @@ impl Context {
         self.local.epoch
     }
 
+    /// What is left of the time to the head of the answer; `None`: there is no bound.
+    pub fn time_left(&self) -> Option<Duration> {
+        self.deadline.map(|span| span.saturating_sub(self.began.elapsed()))
+    }
+
     /// The clock of decisions, in nanoseconds.
     pub fn now(&self) -> u64 {
         self.local.now()
@@ -480,11 +503,6 @@ impl Context {
     /// Notes what failed on this side or behind it.
     pub fn fault(&self, why: String) {
         *self.error.borrow_mut() = Some(why);
-    }
-
-    /// What is left of the time to the head of the answer; `None`: there is no bound.
-    pub fn time_left(&self) -> Option<Duration> {
-        self.deadline.map(|span| span.saturating_sub(self.began.elapsed()))
     }
 
     /// What failed.

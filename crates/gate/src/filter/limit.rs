@@ -602,7 +602,9 @@ impl Gate {
         let mut refused = None;
         for ((one, key), (name, question)) in self.stores.iter().zip(keys).zip(questions) {
             one.shared.asked.fetch_add(1, Ordering::Relaxed);
-            let decision = match one.shared.learn(key, now, question.await) {
+            let learned = one.shared.learn(key, now, question.await);
+            shared::tell(flow, &one.limit.settings.name, &one.shared, &one.sharing, learned.as_ref().err(), now);
+            let decision = match learned {
                 Ok(decision) => {
                     if decision.allowed {
                         asked.counted_in_stores.push((one.client.clone(), name, one.arguments.clone()));

@@ -317,6 +317,11 @@ impl Pick {
         &self.server
     }
 
+    /// The server's group.
+    pub fn group(&self) -> &Arc<Group> {
+        &self.group
+    }
+
     /// Its place in the group, for `tried`.
     pub fn place(&self) -> usize {
         self.at
@@ -341,12 +346,12 @@ impl Pick {
     pub fn succeeded(&self, took: Nanos, now: Nanos) {
         self.told.set(true);
         self.server.latency().observe(took, now);
+        self.server.answered(took);
         self.server.succeeded(&self.group.guards.ejection, now);
     }
 
     /// It failed. Counts as a slow answer, or a server that refuses at once would look like the fastest.
     /// Returns whether it is left out from now on.
-        self.server.answered(took);
     pub fn failed(&self, now: Nanos, random: u64) -> bool {
         self.told.set(true);
         self.server.latency().observe(PENALTY, now);
@@ -451,12 +456,6 @@ mod tests {
     }
 
     #[test]
-    fn with_most_servers_down_health_is_ignored_and_that_is_counted() {
-        let group = group(4, Balance::Turns);
-        for server in &group.servers()[..3] {
-            server.set_healthy(false);
-        }
-    #[test]
     fn the_turns_of_a_server_that_is_out_are_shared_by_all_others() {
         let group = group(4, Balance::Turns);
         group.servers()[0].set_healthy(false);
@@ -490,6 +489,12 @@ mod tests {
         assert_eq!(turns(20 * SECOND), 500);
     }
 
+    #[test]
+    fn with_most_servers_down_health_is_ignored_and_that_is_counted() {
+        let group = group(4, Balance::Turns);
+        for server in &group.servers()[..3] {
+            server.set_healthy(false);
+        }
         let places: Vec<_> = picks(&group, 40).iter().map(Pick::place).collect();
         assert!((0..4).all(|at| places.contains(&at)), "{places:?}");
         assert_eq!(group.panicked.load(Ordering::Relaxed), 40);

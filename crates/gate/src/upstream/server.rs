@@ -262,8 +262,9 @@ impl Server {
         self.healthy.store(healthy, Ordering::Relaxed);
     }
 
-    /// Takes in a check, and why it was bad. After `rise` good or `fall` bad ones in a row the state changes.
-    pub fn checked(&self, complaint: Option<String>, rise: u32, fall: u32, now: Nanos) {
+    /// Takes in a check, and why it was bad. After `rise` good or `fall` bad ones in a row the state changes,
+    /// which is returned.
+    pub fn checked(&self, complaint: Option<String>, rise: u32, fall: u32, now: Nanos) -> bool {
         let mut health = self.health.lock().unwrap_or_else(PoisonError::into_inner);
         let changed = health.checked(complaint.is_none(), rise, fall);
         if changed && health.is_healthy() {
@@ -271,6 +272,7 @@ impl Server {
         }
         self.healthy.store(health.is_healthy(), Ordering::Relaxed);
         *self.complaint.lock().unwrap_or_else(PoisonError::into_inner) = complaint;
+        changed
     }
 
     /// Why its last check was bad; `None`: it was good, or there was none.
@@ -354,8 +356,9 @@ mod tests {
         assert_eq!(server.weight_now(window, second), 400, "servers of a new group have their share");
         for state in [true, false, false] {
             assert_eq!(server.state(second), if state { State::Up } else { State::Down });
-            server.checked((!state).then(|| "status 500".to_owned()), 2, 1, second);
-            server.checked(Some("status 500".to_owned()), 2, 1, second);
+            let changes = server.checked((!state).then(|| "status 500".to_owned()), 2, 1, second);
+            assert!(!changes);
+            assert_eq!(server.checked(Some("status 500".to_owned()), 2, 1, second), state);
         }
         assert_eq!(server.complaint().as_deref(), Some("status 500"));
         server.checked(None, 2, 1, second);

@@ -303,3 +303,25 @@ drivers!(the_latency_of_a_server_is_that_of_its_answers_and_not_of_its_failures,
     let latency = server(&mut client)["latency_ms"].as_f64().unwrap();
     assert!(latency > 0.0 && latency <= took.as_secs_f64() * 1e3 + 0.01, "{latency} ms of {took:?}");
 });
+
+drivers!(
+    a_server_that_gets_nothing_any_more_is_told_with_the_reason_and_so_is_its_return,
+    |driver: DriverName| {
+        let ((one, sick, _), (two, ..)) = (server("one"), server("two"));
+        let (dead, _) = behind(|_| {});
+        let checks = "health = { path = \"/healthz\", every = \"100ms\", rise = 1, fall = 1 }";
+        let site = group(driver, &format!("\"http://{one}\", \"http://{two}\""), checks);
+        sick.store(503, Ordering::SeqCst);
+        assert_eq!(site.event().to_string(), format!("upstream g: {one} is down: status 503"));
+        sick.store(200, Ordering::SeqCst);
+        assert_eq!(site.event().to_string(), format!("upstream g: {one} is up: its checks are good again"));
+        let eject = "balance = \"turns\"\neject = { after = 2, for = \"100s\" }";
+        let site = group(driver, &format!("\"http://{dead}\", \"http://{two}\""), eject);
+        let mut client = site.client();
+        assert!((0..6).all(|_| client.get("/").text() == "two"));
+        let told = site.event().to_string();
+        assert!(told.starts_with(&format!("upstream g: {dead} is left out for 1")), "{told}");
+        assert!(told.contains("failed, the last one: no answer: "), "{told}");
+        assert!(site.events.try_recv().is_err(), "it is told once");
+    }
+);
