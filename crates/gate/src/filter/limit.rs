@@ -346,6 +346,13 @@ fn read(section: &Section<'_>, reading: &Reading<'_>) -> Option<Arc<dyn Feature>
                 let found = store::find(reading.tables, &sharing.store);
                 shared.set(found.map_err(|why| format!("[limit.{}] store: {why}", limit.settings.name))?);
             }
+            // Without a caller's name all clients of the route would be one.
+            if limit.settings.by.contains(&By::Subject) && !section.has("auth") {
+                let name = &limit.settings.name;
+                return Err(format!(
+                    "[limit.{name}] counts by `subject`, the caller that `auth` finds: give this route an `auth`, or the limit another `key`"
+                ));
+            }
             Ok(limit)
         })
     })?;
