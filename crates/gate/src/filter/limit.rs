@@ -14,6 +14,7 @@
 mod shared;
 
 use crate::chain::{Answering, Builder, Filter, Step};
+use crate::client::network;
 use crate::feature::{Configured, Declaration, Feature, Named, Reading, Scope};
 use crate::flow::{Flow, Local, cookie, host};
 use crate::metrics::{Families, label};
@@ -33,7 +34,6 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
-use std::net::{IpAddr, Ipv6Addr};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -486,14 +486,6 @@ fn name_in_store(settings: &Settings, flow: &Flow) -> String {
     let digest = digest.finish();
     let half = digest.as_ref().iter().take(16).map(|byte| format!("{byte:02x}")).collect::<String>();
     format!("ringroad:limit:{}:{half}", settings.name)
-}
-
-/// The address, of IPv6 its network of 64 bits: one client has all of that.
-fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (!0 << 64))),
-        v4 => v4,
-    }
 }
 
 fn seconds(nanos: u64) -> u64 {
