@@ -111,11 +111,17 @@ impl Chain {
         let mut taken = 0;
         for filter in filters {
             taken += 1;
-            answered = match filter.request(flow) {
-                Step::Next => None,
-                Step::Answer(response) => Some(response),
-                Step::Wait(later) => later.await,
+            let waits;
+            answered = {
+                let step = filter.request(flow);
+                waits = matches!(step, Step::Wait(_));
+                match step {
+                    Step::Next => None,
+                    Step::Answer(response) => Some(response),
+                    Step::Wait(later) => later.await,
+                }
             };
+            flow.context.waited |= waits;
             if answered.is_some() {
                 break;
             }
@@ -136,18 +142,19 @@ impl Chain {
 
 /// Returns the endpoint's answer, within the deadline that a step has set.
 pub async fn reach(flow: &mut Flow, endpoint: &impl Endpoint) -> Response {
-    match flow.context.deadline.take() {
+    match flow.context.time_left() {
         None => endpoint.answer(flow).await,
-        Some(span) => in_time(span, flow, endpoint).await,
+        Some(left) => in_time(left, flow, endpoint).await,
     }
 }
 
 /// The endpoint's answer, if its head is there in time. Otherwise the endpoint's work is dropped, as when the
 /// client has gone.
-async fn in_time(span: Duration, flow: &mut Flow, endpoint: &impl Endpoint) -> Response {
-    match time::timeout(span, endpoint.answer(flow)).await {
+async fn in_time(left: Duration, flow: &mut Flow, endpoint: &impl Endpoint) -> Response {
+    match time::timeout(left, endpoint.answer(flow)).await {
         Ok(response) => response,
         Err(_) => {
+            let span = flow.context.deadline.unwrap_or(left);
             flow.context.fault(format!("no answer within {span:?} (timeouts.answer of the route)"));
             page::refusal(Status::GATEWAY_TIMEOUT, &flow.context, "The answer took too long.")
         }

@@ -30,6 +30,9 @@ pub struct Flow {
     pub context: Context,
 }
 
+/// Takes a line for the operator.
+type Report = Box<dyn Fn(String)>;
+
 /// What one worker's flows share.
 pub struct Local {
     /// Where the clock of decisions begins, the same for all workers.
@@ -40,6 +43,8 @@ pub struct Local {
     random: Cell<u64>,
     /// What features keep for this worker, by type.
     own: RefCell<HashMap<TypeId, Rc<dyn Any>>>,
+    /// Takes lines for the operator.
+    report: RefCell<Option<Report>>,
 }
 
 impl fmt::Debug for Local {
@@ -57,6 +62,7 @@ impl Local {
             ids: Cell::new(0),
             random: Cell::new(RandomState::new().hash_one(0_u8)),
             own: RefCell::default(),
+            report: RefCell::default(),
         })
     }
 
@@ -89,6 +95,18 @@ impl Local {
             self.own.borrow_mut().insert(TypeId::of::<T>(), Rc::clone(&made) as Rc<dyn Any>);
             made
         })
+    }
+
+    /// Has what features have to tell the operator given to `report`.
+    pub fn report_by(&self, report: impl Fn(String) + 'static) {
+        *self.report.borrow_mut() = Some(Box::new(report));
+    }
+
+    /// Tells the operator: a change that is worth a line, not what goes wrong with each request.
+    pub fn tell_operator(&self, line: String) {
+        if let Some(report) = &*self.report.borrow() {
+            report(line);
+        }
     }
 
     /// Returns the time for decisions, in nanoseconds: the same clock on all workers.
@@ -162,8 +180,10 @@ pub struct Context {
     trust: Rc<Trust>,
     /// The answer at hand is a refusal by this server, not one of an endpoint's own.
     refused: Cell<bool>,
-    /// How long the endpoint may take to the head of its answer.
+    /// How long it may take from the head of the request to the head of its answer.
     pub deadline: Option<Duration>,
+    /// A step has waited: what is left of the time is less than all of it.
+    pub(crate) waited: bool,
     /// What failed on this side or behind it, for the log.
     error: RefCell<Option<String>>,
     upstream: RefCell<Option<AnsweredBy>>,
@@ -290,6 +310,7 @@ impl Flow {
             trust: Rc::clone(trust),
             refused: Cell::new(false),
             deadline: None,
+            waited: false,
             error: RefCell::default(),
             upstream: RefCell::default(),
             watch: Watch::Sent,
@@ -464,6 +485,11 @@ impl Context {
     /// Where the [`clock`] of decisions begins.
     pub fn epoch(&self) -> Instant {
         self.local.epoch
+    }
+
+    /// What is left of the time to the head of the answer; `None`: there is no bound.
+    pub fn time_left(&self) -> Option<Duration> {
+        self.deadline.map(|span| span.saturating_sub(self.began.elapsed()))
     }
 
     /// The clock of decisions, in nanoseconds.

@@ -13,23 +13,29 @@ use std::rc::Rc;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+/// Is told of a server of a group that its checks have found sick, and why, or well again (`None`).
+pub type Report = Rc<dyn Fn(&Group, &Server, Option<String>)>;
+
 /// Returns the task that checks a group's servers. `None`: they are not checked. `secure`: TLS is spoken
-/// there, as the client that `make` makes speaks it. `epoch` is where the clock of decisions begins.
+/// there, as the client that `make` makes speaks it. `epoch` is where the clock of decisions begins. `report`
+/// hears of changes.
 pub fn tend(
     group: &Arc<Group>,
     secure: bool,
     make: impl FnOnce() -> Client + Send + 'static,
     epoch: Instant,
+    report: impl Fn(&Group, &Server, Option<String>) + Send + 'static,
 ) -> Option<Tending> {
     group.guards().check.as_ref()?;
     let group = Arc::downgrade(group);
     let tend = move || -> crate::chain::Later<'static, ()> {
         Box::pin(async move {
             let Some(known) = group.upgrade() else { return };
-            let (local, client) = (Local::new(epoch), make());
+            let (local, client, report): (_, _, Report) = (Local::new(epoch), make(), Rc::new(report));
             for server in known.servers() {
                 let (group, server) = (Weak::clone(&group), Arc::downgrade(server));
-                spawn(watch(group, server, secure, Rc::clone(&local), client.clone())).detach();
+                let (local, client, report) = (Rc::clone(&local), client.clone(), Rc::clone(&report));
+                spawn(watch(group, server, secure, local, client, report)).detach();
             }
         })
     };
@@ -37,7 +43,14 @@ pub fn tend(
 }
 
 /// Checks one server for as long as its group is in force.
-async fn watch(group: Weak<Group>, server: Weak<Server>, secure: bool, local: Rc<Local>, client: Client) {
+async fn watch(
+    group: Weak<Group>,
+    server: Weak<Server>,
+    secure: bool,
+    local: Rc<Local>,
+    client: Client,
+    report: Report,
+) {
     let mut first = true;
     loop {
         let Some(every) = group.upgrade().and_then(|group| Some(group.guards().check.as_ref()?.every)) else {
@@ -50,9 +63,13 @@ async fn watch(group: Weak<Group>, server: Weak<Server>, secure: bool, local: Rc
         sleep(every.mul_f64(share)).await;
         let (Some(group), Some(server)) = (group.upgrade(), server.upgrade()) else { return };
         let Some(check) = group.guards().check.clone() else { return };
-        drop(group);
-        let result = ask(&client, &server, &check, secure).await;
-        server.checked(result.err(), check.rise, check.fall, local.now());
+        let group = Arc::downgrade(&group);
+        let complaint = ask(&client, &server, &check, secure).await.err();
+        if server.checked(complaint.clone(), check.rise, check.fall, local.now())
+            && let Some(group) = group.upgrade()
+        {
+            report(&group, &server, complaint);
+        }
     }
 }
 

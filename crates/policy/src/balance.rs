@@ -71,6 +71,11 @@ impl Turns {
         Turns(order.into_boxed_slice())
     }
 
+    /// Turns until the order begins again.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
     /// Servers in the order to try them at turn number `turn`: first the server of that turn, then those
     /// after it. A server may occur several times.
     pub fn from(&self, turn: usize) -> impl Iterator<Item = usize> + '_ {

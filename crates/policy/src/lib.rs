@@ -28,7 +28,7 @@ pub type Nanos = u64;
 pub const SECOND: Nanos = 1_000_000_000;
 
 /// A random number below `bound` (0 where `bound` is 0), from 64 random bits, without the bias of `%`.
-fn below(random: u64, bound: u64) -> u64 {
+pub fn below(random: u64, bound: u64) -> u64 {
     ((u128::from(random) * u128::from(bound)) >> 64) as u64
 }
 

@@ -72,6 +72,17 @@ pub enum Event {
         /// How the request ended that made it: its server, and the status or the failure.
         by: String,
     },
+    /// A server of a group of upstream servers gets no requests from now on, or gets them again.
+    Server {
+        /// The group's name.
+        upstream: String,
+        /// The server's address.
+        server: String,
+        /// What has changed.
+        change: ServerChange,
+    },
+    /// A change that a feature of routes tells, as a limit of its store.
+    Notice(String),
     /// A request was answered with a server's error.
     Fault {
         /// Its id, method and target.
@@ -106,7 +117,7 @@ impl fmt::Display for Event {
             Event::LogNotReopened { target, why } => {
                 write!(f, "open, on {target}: {why} (the access log goes on in the file that is open)")
             }
-            Event::App(line) => f.write_str(line),
+            Event::App(line) | Event::Notice(line) => f.write_str(line),
             Event::StopAsked => f.write_str("asked over the control socket to stop"),
             Event::MoveAsked(asked) => {
                 write!(f, "asked over the control socket to move workers from {} to {}", asked.from, asked.to)
@@ -138,10 +149,35 @@ impl fmt::Display for Event {
                     Change::Closed(count) => write!(f, "closed: {count} requests that tried succeeded"),
                 }
             }
+            Event::Server { upstream, server, change } => {
+                write!(f, "upstream {upstream}: {server} ")?;
+                match change {
+                    ServerChange::Down(why) => write!(f, "is down: {why}"),
+                    ServerChange::Up => f.write_str("is up: its checks are good again"),
+                    ServerChange::Ejected(span, why) => {
+                        write!(
+                            f,
+                            "is left out for {span:.1?}: too many requests in a row failed, the last one: {why}"
+                        )
+                    }
+                }
+            }
             Event::Fault { request, why } => write!(f, "{request}: {why}"),
             Event::MoreFaults(count) => write!(f, "and {count} more failed requests within that second"),
         }
     }
+}
+
+/// What has changed for a server of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ServerChange {
+    /// Its checks fail, for this reason.
+    Down(String),
+    /// Its checks are good again.
+    Up,
+    /// Requests failed at it in a row: it gets none for so long. The reason is that of the last one.
+    Ejected(Duration, String),
 }
 
 /// What a server without a configuration serves, and has looked at again.

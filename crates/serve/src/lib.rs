@@ -35,7 +35,7 @@ mod upload;
 mod worker;
 
 pub use config::{Config, ConfigError, Mistake};
-pub use event::{Event, EventSink, Refreshed};
+pub use event::{Event, EventSink, Refreshed, ServerChange};
 /// The address that a text means: `8080`, `:8080`, `localhost:8080`, `[::1]:8080`.
 pub use ringroad_settings::value::address_of;
 pub use service::{

@@ -13,7 +13,7 @@ pub use crews::{Crew, Move, MoveError};
 use crate::acme::{self, Answers};
 use crate::config::{Config, ConfigError, Kind, Listen, Member, Tls, Upstream};
 use crate::control::Control;
-use crate::event::{Event, EventSink, Refreshed};
+use crate::event::{Event, EventSink, Refreshed, ServerChange};
 use crate::log::{self, Log};
 use crate::metrics::{Counts, RouteList};
 use crate::tending::Tender;
@@ -285,7 +285,15 @@ impl Shared {
                 Some(tls) => Client::new().tls(&tls),
                 None => Client::new(),
             };
-            health::tend(group, secure, make, self.epoch)
+            let events = self.events.clone();
+            let report = move |group: &Group, server: &Server, why: Option<String>| {
+                events.report(Event::Server {
+                    upstream: group.name().to_owned(),
+                    server: server.name().to_string(),
+                    change: why.map_or(ServerChange::Up, ServerChange::Down),
+                });
+            };
+            health::tend(group, secure, make, self.epoch, report)
         });
         let hubs = plan.config.hubs.iter().filter_map(|hub| hub.tend());
         if let Err(why) = self.tender.give(plan.config.tables.tend().chain(groups).chain(hubs)) {

@@ -49,8 +49,6 @@ fn of_store(name: &str, store: &Store) -> Value {
         Breaker::Probing => ("probing", None),
         Breaker::Open(left) => ("open", Some(left.as_secs_f64())),
     };
-    // Hundredths of a millisecond.
-    let milliseconds = |span: Duration| (span.as_secs_f64() * 1e5).round() / 1e2;
     json!({
         "name": name,
         "address": redis.settings().to.to_string(),
@@ -67,6 +65,11 @@ fn of_store(name: &str, store: &Store) -> Value {
         "lost": load(&counters.lost),
         "refused": load(&counters.refused) + load(&counters.full),
     })
+}
+
+/// A time in milliseconds, to hundredths.
+fn milliseconds(span: Duration) -> f64 {
+    (span.as_secs_f64() * 1e5).round() / 1e2
 }
 
 fn of_hub(table: &HubTable) -> Value {
@@ -119,9 +122,8 @@ fn of_group(group: &Group, now: u64) -> Value {
                 "weight": server.weight(),
                 "backup": server.is_backup(),
                 "in_flight": server.in_flight(),
-                // Unknown until a request has been sent there.
-                "latency_ms": (load(&server.sent) > 0)
-                    .then(|| (server.latency().value(now) * 10.0).round() / 10.0),
+                // Unknown until a request has been answered there.
+                "latency_ms": server.took().map(milliseconds),
                 "requests": load(&server.sent),
                 // No connection, no answer, a broken one, or a status of `retry.on`.
                 "failures": load(&server.failed),
@@ -259,7 +261,7 @@ fn section(out: &mut String, group: &Value) {
             "<tr><td class=\"address\">{address}</td><td>{state}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
              <td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>",
             number("in_flight"),
-            server["latency_ms"].as_f64().map_or_else(|| "–".to_owned(), |ms| format!("{ms:.1} ms")),
+            server["latency_ms"].as_f64().map_or_else(|| "–".to_owned(), |ms| format!("{ms:.2} ms")),
             number("requests"),
             number("failures"),
             number("answers_5xx"),
@@ -268,7 +270,8 @@ fn section(out: &mut String, group: &Value) {
     }
     out.push_str(
         "</tbody>\n</table></div>\n<p class=\"why\">Failures: no connection, no answer, a broken one, or a status of \
-         <code>retry.on</code>; they lead to ejection. The breaker counts 5xx answers as well.</p>\n</section>\n",
+         <code>retry.on</code>; they lead to ejection. The breaker counts 5xx answers as well. \
+         Latency: to the head of an answer, of the last ones; failures are not in it.</p>\n</section>\n",
     );
 }
 

@@ -122,6 +122,8 @@ impl Worker {
         counts.enlist(&shared.members);
         let generation = shared.generation.load(Ordering::Acquire);
         let local = Local::new(shared.epoch);
+        let events = shared.events.clone();
+        local.report_by(move |line| events.report(Event::Notice(line)));
         let site = Rc::new(Site::new(shared.plan(), audience, &counts, &local, &shared, None));
         Worker {
             shared,

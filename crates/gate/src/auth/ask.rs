@@ -40,7 +40,7 @@ pub(super) static TABLE: Table = Table {
             name: "subject",
             form: "name of a header line",
             default: "-",
-            meaning: "The line of its answer with the caller's name.",
+            meaning: "The line of its answer with the caller's name. Lines of this name that clients send are removed; `copy` or `tell` hands the name on.",
         },
     ],
 };
@@ -94,8 +94,9 @@ impl Default for Asking {
 }
 
 impl Ask {
-    pub(super) fn copied(&self) -> &[String] {
-        &self.copy
+    /// The lines that are its answer's alone.
+    pub(super) fn own_lines(&self) -> impl Iterator<Item = &String> {
+        self.copy.iter().chain(&self.subject)
     }
 
     pub(super) async fn ask(&self, flow: &Flow) -> Verdict {

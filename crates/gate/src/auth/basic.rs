@@ -5,6 +5,7 @@
 
 use super::kept::Kept;
 use super::{Identity, Verdict};
+use crate::client::network;
 use crate::flow::Flow;
 use crate::upstream::Room;
 use argon2::Argon2;
@@ -17,13 +18,14 @@ use ringroad_policy::Nanos;
 use ringroad_settings::{Key, Section, Table, value};
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, LazyLock};
+use std::net::IpAddr;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 pub(super) static TABLE: Table = Table {
     name: "[auth.NAME] kind = \"basic\"",
     meaning: "Names with passwords (`Authorization: Basic`). Checks run on threads of their own, four at a time in the whole \
-        process; with 64 more in line further ones get 503.",
+        process; with 64 more in line, or 32 of one client's address, further ones get 503.",
     keys: &[
         Key {
             name: "users",
@@ -50,8 +52,50 @@ pub(super) static TABLE: Table = Table {
 const AT_ONCE: usize = 4;
 /// Checks that wait in line.
 const WAITING: usize = 64;
+/// Of them, those of one client. A client that tries passwords leaves room for others; one that loads a page
+/// over HTTP/2 has less.
+const WAITING_OF_ONE: usize = 32;
 
 static TURNS: LazyLock<Arc<Room>> = LazyLock::new(|| Room::new(AT_ONCE));
+static LINE: Mutex<Line> = Mutex::new(Line(Vec::new()));
+
+/// Clients that wait for a check, each with how many: few, since the line is short.
+struct Line(Vec<(Option<IpAddr>, usize)>);
+
+impl Line {
+    fn enter(&mut self, client: Option<IpAddr>) -> bool {
+        match self.0.iter_mut().find(|(own, _)| *own == client) {
+            Some((_, count)) if *count >= WAITING_OF_ONE => return false,
+            Some((_, count)) => *count += 1,
+            None => self.0.push((client, 1)),
+        }
+        true
+    }
+
+    fn leave(&mut self, client: Option<IpAddr>) {
+        let Some(at) = self.0.iter().position(|(own, _)| *own == client) else { return };
+        match self.0.get_mut(at) {
+            Some((_, count)) if *count > 1 => *count -= 1,
+            _ => drop(self.0.swap_remove(at)),
+        }
+    }
+}
+
+/// A place in line, until it is dropped.
+struct Place(Option<IpAddr>);
+
+impl Place {
+    fn take(client: Option<IpAddr>) -> Option<Place> {
+        let mut line = LINE.lock().unwrap_or_else(PoisonError::into_inner);
+        (TURNS.waiting() < WAITING && line.enter(client)).then(|| Place(client))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        LINE.lock().unwrap_or_else(PoisonError::into_inner).leave(self.0);
+    }
+}
 
 pub(super) struct Basic {
     users: HashMap<String, Arc<str>>,
@@ -92,10 +136,11 @@ impl Basic {
         let Some(given) = credentials(flow) else { return Verdict::Missing };
         let key = self.known.key(given);
         let Some((name, password)) = decoded(given) else { return Verdict::Wrong };
-        if TURNS.waiting() >= WAITING {
+        let Some(place) = Place::take(flow.see_client().map(network)) else {
             return Verdict::Unavailable("too many passwords are being checked".to_owned());
-        }
+        };
         let turn = TURNS.permit().await;
+        drop(place);
         // Of many requests with one password, as a page's are, the first one's result serves the others.
         if let Some(name) = self.known.get(&key, flow.context.now()) {
             return known(name);
@@ -211,6 +256,20 @@ mod tests {
         for wrong in ["", "geheim", "$apr1$x$y", "$argon2id$x", "{SHA}x"] {
             assert!(check(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn one_client_has_half_of_the_line_and_gives_its_places_back() {
+        let mut line = Line(Vec::new());
+        let (one, other) = (Some("10.0.0.1".parse().unwrap()), Some("10.0.0.2".parse().unwrap()));
+        assert!((0..WAITING_OF_ONE).all(|_| line.enter(one)));
+        assert!(!line.enter(one) && line.enter(other) && line.enter(None));
+        line.leave(one);
+        assert!(line.enter(one) && !line.enter(one));
+        (0..WAITING_OF_ONE).for_each(|_| line.leave(one));
+        line.leave(other);
+        line.leave(None);
+        assert!(line.0.is_empty(), "nothing is kept of clients that have gone");
     }
 
     #[test]

@@ -127,6 +127,8 @@ struct Keys {
     settings: Settings,
     /// `None`: none were fetched yet.
     set: RwLock<Option<Arc<Vec<Checked>>>>,
+    /// Why the last fetch has failed.
+    complaint: RwLock<Option<String>>,
     /// Tokens that were checked, by what they are, until they expire.
     known: Kept<Identity>,
     /// A token has named a key that is not there.
@@ -251,10 +253,10 @@ impl Jwt {
                 if since >= wait || wanted {
                     keys.wanted.store(false, Ordering::Relaxed);
                     since = Duration::ZERO;
-                    wait = match keys.fetch(&client, &url).await {
-                        Ok(()) => keys.settings.refresh,
-                        Err(_) => AFTER_FAILURE,
-                    };
+                    let fetched = keys.fetch(&client, &url).await;
+                    wait = if fetched.is_ok() { keys.settings.refresh } else { AFTER_FAILURE };
+                    *keys.complaint.write().unwrap_or_else(PoisonError::into_inner) =
+                        fetched.err().map(|why| format!("{url}: {why}"));
                 }
                 drop(keys);
                 sleep(TICK).await;
@@ -276,7 +278,11 @@ impl Keys {
             return Verdict::Known(identity);
         }
         let set = self.set.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let Some(set) = set else { return Verdict::Unavailable("keys: none were fetched yet".to_owned()) };
+        let Some(set) = set else {
+            let complaint = self.complaint.read().unwrap_or_else(PoisonError::into_inner);
+            let why = complaint.as_deref().map_or_else(String::new, |why| format!(": {why}"));
+            return Verdict::Unavailable(format!("keys: none were fetched yet{why}"));
+        };
         let Some((identity, until)) = self.judge(&set, token) else { return Verdict::Wrong };
         self.known.put(hash, until, now, identity.clone());
         Verdict::Known(identity)
@@ -285,6 +291,10 @@ impl Keys {
     /// Checks a token. Returns its owner, and until when it counts.
     fn judge(&self, set: &[Checked], token: &[u8]) -> Option<(Identity, u64)> {
         let header = decode_header(token).ok()?;
+        // None of the extensions that it may list there is understood here (RFC 7515 §4.1.11).
+        if header.crit.is_some() {
+            return None;
+        }
         let named = |key: &&Checked| header.kid.is_none() || key.id.is_none() || key.id == header.kid;
         let mut candidates = set.iter().filter(named).peekable();
         if candidates.peek().is_none() {
@@ -423,6 +433,7 @@ pub(super) fn read(section: &mut Section<'_>) -> Option<Jwt> {
     let keys = Keys {
         settings,
         set: RwLock::new(set.map(Arc::new)),
+        complaint: RwLock::default(),
         known: Kept::default(),
         wanted: AtomicBool::new(false),
         tended: AtomicBool::new(false),
@@ -458,6 +469,7 @@ mod tests {
         Jwt(RwLock::new(Arc::new(Keys {
             settings,
             set: RwLock::new(Some(Arc::new(key.into_iter().collect()))),
+            complaint: RwLock::default(),
             known: Kept::default(),
             wanted: AtomicBool::new(false),
             tended: AtomicBool::new(false),
@@ -544,6 +556,13 @@ mod tests {
         let forged = encode(&Header::default(), &claims(|_| {}), &EncodingKey::from_secret(set)).unwrap();
         assert!(matches!(verdict(&jwt, &forged), Verdict::Wrong));
         assert!(keys.settings.keys(br#"{"keys":[]}"#).is_err());
+    }
+
+    #[test]
+    fn a_token_with_an_extension_that_has_to_be_understood_is_refused() {
+        let jwt = jwt(|_| {});
+        let header = Header { crit: Some(vec!["b64".to_owned()]), ..Header::default() };
+        assert!(matches!(verdict(&jwt, &token(&header, &claims(|_| {}))), Verdict::Wrong));
     }
 
     #[test]

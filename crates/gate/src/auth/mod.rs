@@ -235,11 +235,11 @@ impl Auth {
 
     /// The lines that only this server may write.
     pub(crate) fn own_lines(&self) -> impl Iterator<Item = &str> {
-        let copied = match &self.kind {
-            Kind::Ask(ask) => ask.copied(),
-            _ => &[],
+        let asked = match &self.kind {
+            Kind::Ask(ask) => Some(ask.own_lines()),
+            _ => None,
         };
-        self.tell().into_iter().chain(copied.iter().map(String::as_str))
+        self.tell().into_iter().chain(asked.into_iter().flatten().map(String::as_str))
     }
 
     /// The line that is not handed on.

@@ -9,6 +9,7 @@ use crate::feature::{Configured, Declaration, Feature, Named, Reading, Scope};
 use crate::flow::{Flow, Local};
 use crate::page;
 use crate::stage::Stage;
+use ringroad_engine::time;
 use ringroad_http::{Response, Status};
 use ringroad_settings::{Key, Section, value};
 use std::any::Any;
@@ -59,6 +60,13 @@ impl Feature for Required {
     }
 }
 
+/// The table's verdict, if it is there before the time to the answer is over.
+async fn in_time(table: &Auth, flow: &Flow) -> Verdict {
+    let Some(left) = flow.context.time_left() else { return table.later(flow).await };
+    let late = |_| Verdict::Unavailable("no verdict in time (timeouts.answer of the route)".to_owned());
+    time::timeout(left, table.later(flow)).await.unwrap_or_else(late)
+}
+
 struct Gate(Arc<Required>);
 
 impl Filter for Gate {
@@ -81,7 +89,7 @@ impl Filter for Gate {
             for (table, judged) in self.0.tables.iter().zip(judged) {
                 let verdict = match judged {
                     Some(verdict) => verdict,
-                    None => table.later(flow).await,
+                    None => in_time(table, flow).await,
                 };
                 if let Verdict::Known(identity) = verdict {
                     self.admit(flow, table, identity);

@@ -588,7 +588,10 @@ impl Here {
         let Waiting { key, place, fill_key, asked, mut stored, why } = waiting;
         let begun = Instant::now();
         loop {
-            let left = self.caching.settings.wait.saturating_sub(begun.elapsed());
+            let mut left = self.caching.settings.wait.saturating_sub(begun.elapsed());
+            if let Some(to_answer) = flow.context.time_left() {
+                left = left.min(to_answer);
+            }
             let Ok(fetch) = time::timeout(left, fill.answered()).await else {
                 self.state.wait_is_over();
                 break;

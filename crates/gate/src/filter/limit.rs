@@ -14,6 +14,7 @@
 mod shared;
 
 use crate::chain::{Answering, Builder, Filter, Step};
+use crate::client::network;
 use crate::feature::{Configured, Declaration, Feature, Named, Reading, Scope};
 use crate::flow::{Flow, Local, cookie, host};
 use crate::metrics::{Families, label};
@@ -33,7 +34,6 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
-use std::net::{IpAddr, Ipv6Addr};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -346,6 +346,13 @@ fn read(section: &Section<'_>, reading: &Reading<'_>) -> Option<Arc<dyn Feature>
                 let found = store::find(reading.tables, &sharing.store);
                 shared.set(found.map_err(|why| format!("[limit.{}] store: {why}", limit.settings.name))?);
             }
+            // Without a caller's name all clients of the route would be one.
+            if limit.settings.by.contains(&By::Subject) && !section.has("auth") {
+                let name = &limit.settings.name;
+                return Err(format!(
+                    "[limit.{name}] counts by `subject`, the caller that `auth` finds: give this route an `auth`, or the limit another `key`"
+                ));
+            }
             Ok(limit)
         })
     })?;
@@ -481,14 +488,6 @@ fn name_in_store(settings: &Settings, flow: &Flow) -> String {
     format!("ringroad:limit:{}:{half}", settings.name)
 }
 
-/// The address, of IPv6 its network of 64 bits: one client has all of that.
-fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (!0 << 64))),
-        v4 => v4,
-    }
-}
-
 fn seconds(nanos: u64) -> u64 {
     nanos.div_ceil(SECOND)
 }
@@ -602,7 +601,9 @@ impl Gate {
         let mut refused = None;
         for ((one, key), (name, question)) in self.stores.iter().zip(keys).zip(questions) {
             one.shared.asked.fetch_add(1, Ordering::Relaxed);
-            let decision = match one.shared.learn(key, now, question.await) {
+            let learned = one.shared.learn(key, now, question.await);
+            shared::tell(flow, &one.limit.settings.name, &one.shared, &one.sharing, learned.as_ref().err(), now);
+            let decision = match learned {
                 Ok(decision) => {
                     if decision.allowed {
                         asked.counted_in_stores.push((one.client.clone(), name, one.arguments.clone()));

@@ -113,7 +113,9 @@ struct Told(Arc<Timeouts>);
 impl Filter for Told {
     fn request<'a>(&'a self, flow: &'a mut Flow) -> Step<'a> {
         let Some(span) = self.0.answer else { return Step::Next };
-        let millis = u64::try_from(span.as_millis()).unwrap_or(u64::MAX).max(1);
+        // Steps that did not wait took no time that is worth telling.
+        let left = if flow.context.waited { flow.context.time_left().unwrap_or(span) } else { span };
+        let millis = u64::try_from(left.as_millis()).unwrap_or(u64::MAX).max(1);
         if let Some(name) = &self.0.tell {
             // The name was checked, and a number is a value.
             let _ = flow.request.set_header(name, millis.to_string());
@@ -121,7 +123,7 @@ impl Filter for Told {
         let content = flow.request.header("content-type").unwrap_or_default();
         if content.starts_with("application/grpc") {
             let told = flow.request.header("grpc-timeout").and_then(grpc_nanos);
-            if told.is_none_or(|nanos| nanos > span.as_nanos()) {
+            if told.is_none_or(|nanos| nanos > left.as_nanos()) {
                 // At most eight digits (gRPC over HTTP/2, "Timeout").
                 let value = if millis < 100_000_000 { format!("{millis}m") } else { format!("{}S", millis / 1000) };
                 let _ = flow.request.set_header("grpc-timeout", value);

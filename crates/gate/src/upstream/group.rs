@@ -5,7 +5,7 @@ use super::server::{Server, State};
 use ringroad_policy::balance::{Turns, two_choices};
 use ringroad_policy::budget::Budget;
 use ringroad_policy::ring::{Ring, bound};
-use ringroad_policy::{Nanos, health};
+use ringroad_policy::{Nanos, below, health};
 use std::cell::Cell;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -222,8 +222,20 @@ impl Group {
         let least = |place: usize| (f64::from(busy(place)) + 1.0) / f64::from(weight(place));
         match (&self.balance, key) {
             (Balance::Turns, _) => {
-                let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-                self.turns.from(turn).find(|at| usable(*at))
+                // A server that comes back leaves a part of its turns to others.
+                let [random, _] = random;
+                let takes = |place: usize| {
+                    let whole = at(place).map_or(1, |server| server.weight()) * 100;
+                    usable(place) && (window == 0 || below(random, whole.into()) < weight(place).into())
+                };
+                // A turn that is not taken is over: the others go on from there, or the one behind a server
+                // that is out would have two of each round.
+                let mut turn = 0;
+                let taken = (0..self.turns.count()).find_map(|_| {
+                    turn = self.turn.fetch_add(1, Ordering::Relaxed);
+                    self.turns.from(turn).next().filter(|at| takes(*at))
+                });
+                taken.or_else(|| self.turns.from(turn).find(|at| usable(*at)))
             }
             (Balance::Sticky { .. }, Some(key)) => {
                 let named = (0..count).find(|place| at(*place).is_some_and(|server| server.id() == key));
@@ -305,6 +317,11 @@ impl Pick {
         &self.server
     }
 
+    /// The server's group.
+    pub fn group(&self) -> &Arc<Group> {
+        &self.group
+    }
+
     /// Its place in the group, for `tried`.
     pub fn place(&self) -> usize {
         self.at
@@ -329,6 +346,7 @@ impl Pick {
     pub fn succeeded(&self, took: Nanos, now: Nanos) {
         self.told.set(true);
         self.server.latency().observe(took, now);
+        self.server.answered(took);
         self.server.succeeded(&self.group.guards.ejection, now);
     }
 
@@ -435,6 +453,40 @@ mod tests {
         let later = 40 * SECOND;
         let again = (0..3).map(|_| group.pick(None, &[], later, [0, 0]).unwrap().place());
         assert!(again.collect::<Vec<_>>().contains(&0));
+    }
+
+    #[test]
+    fn the_turns_of_a_server_that_is_out_are_shared_by_all_others() {
+        let group = group(4, Balance::Turns);
+        group.servers()[0].set_healthy(false);
+        let mut counts = [0; 4];
+        for pick in picks(&group, 30) {
+            counts[pick.place()] += 1;
+        }
+        assert_eq!(counts, [0, 10, 10, 10]);
+    }
+
+    #[test]
+    fn a_server_that_comes_back_has_a_tenth_of_its_turns_at_first() {
+        let guards = Guards { slow_start: 10 * SECOND, ..Guards::default() };
+        let group = Group::new("g", vec![server(1, 1), server(2, 1)], Balance::Turns, guards, None);
+        let back = &group.servers()[0];
+        back.checked(Some("down".to_owned()), 1, 1, SECOND);
+        back.checked(None, 1, 1, SECOND);
+        let group = Arc::new(group);
+        // Random numbers that are spread evenly.
+        let turns = |now: Nanos| {
+            let places = (0..1000).map(|at| {
+                let random = (u64::MAX / 1000) * at;
+                group.pick(None, &[], now, [random, random]).unwrap().place()
+            });
+            places.filter(|place| *place == 0).count()
+        };
+        let at_first = turns(SECOND);
+        assert!((30..150).contains(&at_first), "{at_first}");
+        let half = turns(6 * SECOND);
+        assert!((250..420).contains(&half), "{half}");
+        assert_eq!(turns(20 * SECOND), 500);
     }
 
     #[test]

@@ -694,7 +694,7 @@ pub(super) const RETRY: Table = Table {
         key("times", "0 to 10", "2", "How often at most, also to the same server where there is no other."),
         key(
             "on",
-            "statuses, as `[502, 503]`",
+            "statuses from 400 on, as `[502, 503]`",
             "-",
             "Answers that count as failures. A `Retry-After` that is longer than `backoff` is handed to the client.",
         ),

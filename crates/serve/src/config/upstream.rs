@@ -292,7 +292,8 @@ fn read_hedge(section: &Section<'_>) -> Option<Hedge> {
 fn retry(mut table: Section<'_>) -> Retry {
     table.describe(&keys::RETRY);
     let times = table.read("times", |value| value::count(value, 0, 10));
-    let statuses = table.read("on", |value| value::some(value, "statuses", value::status));
+    let failure = |value: &Value<'_>| value::count(value, 400, 599).map(|code| code as u16);
+    let statuses = table.read("on", |value| value::some(value, "statuses", failure));
     let backoff = table.read("backoff", value::span_range);
     let share = table.read("budget", value::share);
     table.finish();

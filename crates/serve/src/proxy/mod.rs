@@ -16,7 +16,7 @@ mod upstream;
 
 use crate::answer::{Answer, AnsweredBy, Tally, Watch};
 use crate::config::{Proxy, Route, Upstream};
-use crate::event::{Event, EventSink};
+use crate::event::{Event, EventSink, ServerChange};
 use crate::page;
 use foldhash::fast::RandomState;
 use futures_core::Stream;
@@ -27,7 +27,7 @@ use ringroad_gate::flow::{self, cookie as cookie_of};
 use ringroad_gate::path;
 use ringroad_gate::upstream::{
     Admitted, Balance, CollectError, Collected, Group, HashBy, Pick, Room, Spool, SpoolLimits, SpoolReader,
-    hash,
+    State, hash,
 };
 use ringroad_http::{
     Body, BoxError, Chunk, EncodeError, FailedAt, FieldBlock, KeptConnections, Method, Piece, Receive,
@@ -281,6 +281,21 @@ impl Proxies {
         }
     }
 
+    /// Counts a request that failed at a server, and reports if that is left out now.
+    fn failed(&self, pick: &Pick, asking: &flow::Context, why: impl FnOnce() -> String) {
+        let now = asking.now();
+        if !pick.failed(now, asking.random()) {
+            return;
+        }
+        let server = pick.server();
+        let State::Ejected(until) = server.state(now) else { return };
+        self.events.report(Event::Server {
+            upstream: pick.group().name().to_owned(),
+            server: server.name().to_string(),
+            change: ServerChange::Ejected(Duration::from_nanos(until.saturating_sub(now)), why()),
+        });
+    }
+
     /// Sends a request to a server of the group, and to a second one as well where the first is slow and the
     /// group is configured so (`hedge`). The first answer counts; the other exchange is dropped.
     #[allow(clippy::too_many_arguments, reason = "as of `ask`")]
@@ -372,6 +387,8 @@ impl Proxies {
     ) -> Result<(Head, Box<Pump>), Failure> {
         let (group, timing) = (&route.group, &route.settings().to.timing);
         let retry = &group.guards().retry;
+        // A repeat that would begin when time is over is none: what is there now is told at once.
+        let fits = |wait: &Duration| asking.time_left().is_none_or(|left| *wait < left);
         let mut repeats = 0;
         let mut kept_body = !matches!(body, Outgoing::Once(_));
         let mut head = head;
@@ -394,7 +411,7 @@ impl Proxies {
                 Ok(connected) => connected,
                 Err(failure) => {
                     if failure.is_of_the_server() {
-                        pick.failed(asking.now(), asking.random());
+                        self.failed(&pick, asking, || failure.to_string());
                     }
                     let may = failure.may_try_another(tried.repeat_as);
                     if another && may {
@@ -402,7 +419,7 @@ impl Proxies {
                         continue;
                     }
                     if may
-                        && let Some(wait) = retry.wait(repeats, false, asking.random())
+                        && let Some(wait) = retry.wait(repeats, false, asking.random()).filter(fits)
                         && group.may_repeat(asking.now())
                     {
                         drop(pick);
@@ -450,8 +467,8 @@ impl Proxies {
                 Ok(head) if kept_body && retry.statuses.contains(&head.status().code()) => {
                     let idempotent = FailedAt::Head.may_repeat(SentSoFar::All, tried.repeat_as);
                     let wait = retry.wait(repeats, another, asking.random()).filter(|_| idempotent);
-                    let wait = wait.and_then(|wait| patience(&head, wait, retry.longest));
-                    pump.pick.failed(asking.now(), asking.random());
+                    let wait = wait.and_then(|wait| patience(&head, wait, retry.longest)).filter(fits);
+                    self.failed(&pump.pick, asking, || format!("status {}", head.status().code()));
                     match wait {
                         Some(wait) if group.may_repeat(asking.now()) => {
                             tried.places.push(pump.pick.place());
@@ -485,10 +502,10 @@ impl Proxies {
                 continue;
             }
             if failure.is_of_the_server() {
-                pump.pick.failed(asking.now(), asking.random());
+                self.failed(&pump.pick, asking, || failure.to_string());
             }
             if may_repeat
-                && let Some(wait) = retry.wait(repeats, another, asking.random())
+                && let Some(wait) = retry.wait(repeats, another, asking.random()).filter(fits)
                 && group.may_repeat(asking.now())
             {
                 tried.places.push(pump.pick.place());

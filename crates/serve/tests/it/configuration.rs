@@ -388,3 +388,27 @@ fn an_application_of_a_file_without_a_folder_runs_in_the_working_folder() {
     let read = Config::parse(&text, Path::new("site.toml")).unwrap();
     assert_eq!(read.apps[0].directory, Path::new("."));
 }
+
+#[test]
+fn a_limit_by_the_caller_needs_a_route_that_knows_its_callers() {
+    let limit =
+        "[limit.q]\nkey = [\"route\", \"subject\"]\nrate = \"5/s\"\n[auth.a]\nkind = \"key\"\nkeys = \"k\"\n";
+    let route = "[[route]]\npath = \"/\"\nkind = \"health\"\nlimit = \"q\"\n";
+    assert_eq!(
+        mistakes(&format!("{limit}{route}")),
+        [
+            "10: route[1].limit: [limit.q] counts by `subject`, the caller that `auth` finds: give this route an `auth`, \
+             or the limit another `key`"
+        ]
+    );
+    let whole = format!("{limit}{route}auth = \"a\"\n");
+    assert!(Config::parse(&whole, Path::new("/site.toml")).is_ok());
+}
+
+#[test]
+fn an_answer_that_is_no_error_cannot_be_a_failure() {
+    let table = "[upstream.a]\nservers = \"http://a\"\nretry = { on = [503, 200] }\n";
+    let route = "[[route]]\npath = \"/\"\nkind = \"proxy\"\nto = \"upstream:a\"\n";
+    let found = mistakes(&format!("{table}{route}"));
+    assert_eq!(found, ["3: upstream.a.retry.on: expected a number from 400 to 599, found 200"]);
+}

@@ -4,6 +4,7 @@ use crate::support::{behind, start, wait_until};
 use ringroad_engine::DriverName;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// The bcrypt hash of `geheim`, at the lowest cost.
 const GEHEIM: &str = "$2y$04$NFydNF48FNyhU7zaM7e5HOzIqfqWWjwV5eldpg44VdaW2Fs200Vsm";
@@ -166,7 +167,7 @@ drivers!(a_server_that_decides_admits_refuses_and_redirects, |driver: DriverName
     let refused = client.ask("POST", "/a?b", &[("X-Forwarded-Uri", "/a?b")]);
     assert_eq!((refused.status, refused.header("Location"), refused.text()), (302, Some("/login"), "login"));
     assert_eq!(refused.header("Set-Cookie"), Some("a=b"));
-    let lines = [("Cookie", "in"), ("Remote-Groups", "root"), ("X-User", "root")];
+    let lines = [("Cookie", "in"), ("Remote-Groups", "root"), ("Remote-User", "root"), ("X-User", "root")];
     let reply = client.ask("POST", "/a?b", &lines);
     assert_eq!(reply.status, 200);
     let text = reply.text();
@@ -211,9 +212,60 @@ drivers!(keys_for_tokens_are_fetched_ahead_and_a_token_is_503_until_they_are_her
     let forged = ("Authorization", "Bearer eyJhbGciOiJFZERTQSIsImtpZCI6IjEifQ.eyJleHAiOjQxMDI0NDQ4MDB9.AAAA");
     assert_eq!(client.ask("GET", "/", &[forged]).status, 503);
     assert_eq!(client.get("/").status, 401, "without a token there is nothing to check");
+    wait_until("the log tells why there are no keys", || {
+        assert_eq!(site.client().ask("GET", "/", &[forged]).status, 503);
+        site.event().to_string().ends_with(&format!("http://{keys}/jwks.json: status 503"))
+    });
     open.store(true, Ordering::SeqCst);
     wait_until("the keys are fetched", || site.client().ask("GET", "/", &[forged]).status == 401);
     let refused = client.ask("GET", "/", &[forged]);
     let challenge = "Bearer realm=\"tokens\", error=\"invalid_token\"";
     assert_eq!(refused.header("WWW-Authenticate"), Some(challenge));
+});
+
+drivers!(the_time_to_an_answer_runs_while_credentials_are_checked, |driver: DriverName| {
+    const SLOW: Duration = Duration::from_millis(50);
+    let (slow, _) = behind(|client| {
+        while client.until(b"\r\n\r\n").is_some() {
+            // It is slow.
+            std::thread::sleep(SLOW);
+            client.send("HTTP/1.1 204 Fine\r\n\r\n");
+        }
+    });
+    // Asked, it says nothing until the other side closes.
+    let (silent, _) = behind(|client| drop(client.rest()));
+    let to = echo();
+    let rules = format!(
+        r#"
+        [auth.slow]
+        kind = "ask"
+        url = "http://{slow}/"
+
+        [auth.silent]
+        kind = "ask"
+        url = "http://{silent}/"
+        timeout = "20s"
+
+        [[route]]
+        path = "/slow"
+        kind = "proxy"
+        to = "{to}"
+        auth = "slow"
+        timeouts = {{ answer = "200s", tell = "X-Left" }}
+
+        [[route]]
+        path = "/silent"
+        kind = "respond"
+        auth = "silent"
+        timeouts = {{ answer = "100ms" }}
+        "#
+    );
+    let site = start(driver, &rules, |_| {});
+    let mut client = site.client();
+    let reply = client.get("/slow");
+    let left = reply.text().lines().find_map(|line| line.strip_prefix("X-Left: ")).unwrap().parse::<u128>();
+    assert!(left.unwrap() <= (Duration::from_secs(200) - SLOW).as_millis(), "{}", reply.text());
+    assert_eq!(client.get("/silent").status, 503);
+    let why = site.event().to_string();
+    assert!(why.contains("timeouts.answer"), "{why}");
 });

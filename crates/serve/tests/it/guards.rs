@@ -250,3 +250,78 @@ fn guards_that_are_wrong_are_reported_with_what_was_expected() {
     let why = ringroad_serve::Config::parse(backups, std::path::Path::new("a.toml")).unwrap_err().to_string();
     assert!(why.contains("all of them are `backup`"), "{why}");
 }
+
+drivers!(
+    a_repeat_that_would_come_after_the_deadline_is_none_and_what_is_there_is_told,
+    |driver: DriverName| {
+        let (address, count) = behind(|client| {
+            while client.until(b"\r\n\r\n").is_some() {
+                client.send("HTTP/1.1 503 S\r\nRetry-After: 100\r\nContent-Length: 4\r\n\r\nbusy");
+            }
+        });
+        let rules = format!(
+            r#"
+        [upstream.g]
+        servers = ["http://{address}"]
+        retry = {{ times = 2, on = [503], backoff = "1ms..200s" }}
+
+        [[route]]
+        path = "/"
+        kind = "proxy"
+        to = "upstream:g"
+        timeouts = {{ answer = "10s" }}
+        "#
+        );
+        let site = start(driver, &rules, |_| {});
+        let reply = site.client().get("/");
+        assert_eq!((reply.status, reply.header("Retry-After"), reply.text()), (503, Some("100"), "busy"));
+        assert_eq!(count.load(Ordering::SeqCst), 1);
+    }
+);
+
+drivers!(the_latency_of_a_server_is_that_of_its_answers_and_not_of_its_failures, |driver: DriverName| {
+    let answers = Arc::new(AtomicUsize::new(0));
+    let well = Arc::clone(&answers);
+    let (address, _) = behind(move |client| {
+        while client.until(b"\r\n\r\n").is_some() {
+            if well.load(Ordering::SeqCst) == 0 {
+                return;
+            }
+            client.send("HTTP/1.1 200 S\r\nContent-Length: 0\r\n\r\n");
+        }
+    });
+    let site = group(driver, &format!("\"http://{address}\""), "balance = \"time\"");
+    let mut client = site.client();
+    assert_eq!(client.get("/").status, 502);
+    let server = |client: &mut Client| status(client)["upstreams"][0]["servers"][0].clone();
+    let failed = server(&mut client);
+    assert_eq!((&failed["requests"], &failed["latency_ms"]), (&1.into(), &serde_json::Value::Null));
+    answers.store(1, Ordering::SeqCst);
+    let begun = std::time::Instant::now();
+    assert_eq!(client.get("/").status, 200);
+    let took = begun.elapsed();
+    let latency = server(&mut client)["latency_ms"].as_f64().unwrap();
+    assert!(latency > 0.0 && latency <= took.as_secs_f64() * 1e3 + 0.01, "{latency} ms of {took:?}");
+});
+
+drivers!(
+    a_server_that_gets_nothing_any_more_is_told_with_the_reason_and_so_is_its_return,
+    |driver: DriverName| {
+        let ((one, sick, _), (two, ..)) = (server("one"), server("two"));
+        let (dead, _) = behind(|_| {});
+        let checks = "health = { path = \"/healthz\", every = \"100ms\", rise = 1, fall = 1 }";
+        let site = group(driver, &format!("\"http://{one}\", \"http://{two}\""), checks);
+        sick.store(503, Ordering::SeqCst);
+        assert_eq!(site.event().to_string(), format!("upstream g: {one} is down: status 503"));
+        sick.store(200, Ordering::SeqCst);
+        assert_eq!(site.event().to_string(), format!("upstream g: {one} is up: its checks are good again"));
+        let eject = "balance = \"turns\"\neject = { after = 2, for = \"100s\" }";
+        let site = group(driver, &format!("\"http://{dead}\", \"http://{two}\""), eject);
+        let mut client = site.client();
+        assert!((0..6).all(|_| client.get("/").text() == "two"));
+        let told = site.event().to_string();
+        assert!(told.starts_with(&format!("upstream g: {dead} is left out for 1")), "{told}");
+        assert!(told.contains("failed, the last one: no answer: "), "{told}");
+        assert!(site.events.try_recv().is_err(), "it is told once");
+    }
+);

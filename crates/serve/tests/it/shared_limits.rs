@@ -206,6 +206,29 @@ drivers!(a_store_that_is_killed_is_not_waited_for_and_counts_again_when_it_is_ba
     }
 });
 
+drivers!(the_operator_is_told_when_a_store_begins_to_fail_and_when_it_counts_again, |driver: DriverName| {
+    with_program(&[], |server| {
+        let site = site(driver, &to(server), "rate = \"2/h\"\nwhen_store_fails = \"open\"", PATIENT);
+        assert_eq!(statuses(&site, "before", 3), [200, 200, 429]);
+        assert!(site.events.try_recv().is_err());
+        server.kill();
+        assert_eq!(statuses(&site, "away", 4), [200; 4]);
+        let told = site.event().to_string();
+        assert!(told.starts_with("limit quota: the store redis.main fails: "), "{told}");
+        assert!(told.ends_with("until it answers all requests pass (when_store_fails)"), "{told}");
+        assert!(site.events.try_recv().is_err(), "it is told once");
+        server.start_again();
+        let mut round = 0;
+        let mut told = String::new();
+        wait_until("the store counts again", || {
+            round += 1;
+            statuses(&site, &format!("round {round}"), 1);
+            site.events.try_recv().map(|event| told = event.to_string()).is_ok()
+        });
+        assert_eq!(told, "limit quota: the store redis.main answers and counts again");
+    });
+});
+
 drivers!(a_store_that_does_not_answer_costs_a_few_time_outs_and_then_nothing, |driver: DriverName| {
     for (word, expected) in WITHOUT {
         let (address, _) = fake(|mut peer| {

@@ -10,7 +10,7 @@ use ringroad_policy::gcra::{Decision, Quota};
 use ringroad_policy::{Nanos, SECOND};
 use ringroad_stores::redis::{Client, RedisError, Reply, Script};
 use std::collections::HashMap;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -72,6 +72,36 @@ pub(super) struct Shared {
     pub(super) asked: AtomicU64,
     pub(super) remembered: AtomicU64,
     pub(super) failed: AtomicU64,
+    trouble: Trouble,
+}
+
+/// What the operator was told of a store that fails.
+#[derive(Debug, Default)]
+struct Trouble {
+    is_told: AtomicBool,
+    /// When it was told last.
+    at: AtomicU64,
+}
+
+/// A store that fails now and then is told of once in so long.
+const TOLD_EVERY: Nanos = 10 * SECOND;
+
+impl Trouble {
+    /// The store has failed. Returns whether that is news.
+    fn begins(&self, now: Nanos) -> bool {
+        let at = self.at.load(Ordering::Relaxed);
+        let is_news = !self.is_told.load(Ordering::Relaxed) && (at == 0 || now >= at.saturating_add(TOLD_EVERY));
+        // Of several workers one tells it.
+        is_news && {
+            self.at.store(now, Ordering::Relaxed);
+            !self.is_told.swap(true, Ordering::Relaxed)
+        }
+    }
+
+    /// It has answered. Returns whether that is news.
+    fn ends(&self) -> bool {
+        self.is_told.load(Ordering::Relaxed) && self.is_told.swap(false, Ordering::Relaxed)
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -123,6 +153,24 @@ impl Shared {
         }
         Ok(decision)
     }
+}
+
+/// Tells the operator when the store of a limit begins to fail and when it counts again.
+pub(super) fn tell(flow: &Flow, limit: &str, shared: &Shared, sharing: &Sharing, why: Option<&RedisError>, now: Nanos) {
+    let store = &sharing.store;
+    let line = match why {
+        Some(why) if shared.trouble.begins(now) => {
+            let then = match sharing.when_fails {
+                WhenFails::Local => "this server counts for itself",
+                WhenFails::Open => "all requests pass",
+                WhenFails::Closed => "requests are refused with 503",
+            };
+            format!("limit {limit}: the store redis.{store} fails: {why}; until it answers {then} (when_store_fails)")
+        }
+        None if shared.trouble.ends() => format!("limit {limit}: the store redis.{store} answers and counts again"),
+        _ => return,
+    };
+    flow.context.local().tell_operator(line);
 }
 
 /// The script's arguments for a quota.
@@ -210,4 +258,21 @@ pub(super) fn share(quota: &Quota, nodes: u64) -> Quota {
 /// Notes that a request was refused because the store does not answer.
 pub(super) fn note(flow: &Flow, limit: &str, why: &RedisError) {
     flow.context.fault(format!("limit.{limit}: {why}"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trouble_of_a_store_is_told_once_and_its_end_once_and_no_more_often_than_every_ten_seconds() {
+        let trouble = Trouble::default();
+        let at = |seconds: u64| seconds * SECOND;
+        assert!(!trouble.ends(), "nothing was told");
+        assert!(trouble.begins(at(1)) && !trouble.begins(at(20)));
+        assert!(trouble.ends() && !trouble.ends());
+        assert!(trouble.begins(at(21)) && trouble.ends());
+        assert!(!trouble.begins(at(22)) && !trouble.ends(), "it comes and goes");
+        assert!(trouble.begins(at(31)));
+    }
 }
