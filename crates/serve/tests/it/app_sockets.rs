@@ -159,6 +159,20 @@ drivers!(an_application_learns_at_once_that_a_client_breaks_the_protocol_or_clos
     }
 });
 
+drivers!(several_tasks_of_an_application_send_on_one_websocket, |driver: DriverName| {
+    if !python() {
+        return;
+    }
+    // More than the worker may send at once, so that all of them have to wait.
+    let site = site(driver, "asgi_app:app", "workers = 1");
+    let (mut client, _) = open(&site, "/ws/several", "");
+    for _ in 0..80 {
+        assert!(next(&mut client) == (BINARY, vec![0; 50_000]));
+    }
+    assert_eq!(next(&mut client), (TEXT, b"all".to_vec()));
+    assert_eq!(closed(&mut client), (1000, String::new()));
+});
+
 drivers!(an_asgi_application_refuses_or_closes_a_websocket, |driver: DriverName| {
     if !python() {
         return;
