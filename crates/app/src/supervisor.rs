@@ -18,6 +18,7 @@ use crate::crash::CrashLoop;
 use crate::fcgi::{FastCgiTiming, Responder};
 use crate::goridge::{Greeting, Relay};
 use crate::head::Codec;
+use crate::left::Left;
 use crate::lines::{Lines, Tail};
 use crate::mold::Mold;
 use crate::pool::{Command, Reach, Say, Shared, Trouble, Worker};
@@ -46,6 +47,8 @@ use std::time::{Duration, Instant};
 
 /// How often memory is read, rates are computed and files are looked at.
 const TICK: Duration = Duration::from_millis(500);
+/// How often it is looked while the application stops: what is left of groups has no pidfd.
+const STOP_TICK: Duration = Duration::from_millis(20);
 /// How often a worker that speaks HTTP is asked whether it serves already.
 const PROBE_EVERY: Duration = Duration::from_millis(25);
 /// A worker that lives so long was no failed start.
@@ -78,6 +81,7 @@ pub(crate) fn start(shared: Arc<Shared>, say: Say) -> io::Result<JoinHandle<()>>
             say,
             ground,
             procs: Vec::new(),
+            left: Vec::new(),
             molds: Vec::new(),
             mold_failures: 0,
             slots: BTreeMap::new(),
@@ -246,6 +250,8 @@ struct Supervisor {
     say: Say,
     ground: Ground,
     procs: Vec<Proc>,
+    /// What processes that have ended have left behind.
+    left: Vec<Left>,
     /// With `preload`: of each generation that has workers, or is to have some.
     molds: Vec<Mold>,
     mold_failures: u32,
@@ -291,7 +297,7 @@ impl Supervisor {
     /// Waits for news or for the next moment at which something is due.
     fn wait(&self) {
         let now = Instant::now();
-        let mut next = self.ticked + TICK;
+        let mut next = if self.stopping { now + STOP_TICK } else { self.ticked + TICK };
         for proc in &self.procs {
             let asks = proc.listening.is_some() || proc.greeted;
             if proc.phase == Phase::Starting && asks && proc.probe.is_none() {
@@ -1051,6 +1057,13 @@ impl Supervisor {
             let mold = self.molds.iter().find(|mold| mold.generation == proc.generation);
             mold.into_iter().for_each(|mold| mold.reap(proc.process.pid()));
         }
+        if let Some(mut left) = Left::of(proc.process.pid()) {
+            if proc.listening.is_some() {
+                // Of a command: it serves a socket that nothing asks any more.
+                left.terminate();
+            }
+            self.left.push(left);
+        }
         let label = format!("app {}[{}]", self.settings.name, slot_text(proc.slot));
         let (say, tail) = (&self.say, &mut proc.tail);
         proc.err.finish(|line| {
@@ -1368,6 +1381,7 @@ impl Supervisor {
     /// What is due by the clock.
     fn look_at_clocks(&mut self, now: Instant) {
         let settings = Arc::clone(&self.settings);
+        self.left.retain(|left| left.stays(now, settings.stop_timeout));
         let is_pressed = {
             let state = self.shared.state();
             let waited = state.waiting_since.is_some_and(|since| now.duration_since(since) >= GROW_AFTER);
@@ -1777,6 +1791,10 @@ impl Supervisor {
             self.task_told(job.origin, Outcome::Died, b"the application stops");
         }
         self.end_those(|_| true);
+        self.left.iter_mut().for_each(Left::terminate);
+        while !self.left.is_empty() {
+            self.turn_to_the_end();
+        }
     }
 
     fn end_those(&mut self, chosen: fn(&Proc) -> bool) {
@@ -1786,11 +1804,16 @@ impl Supervisor {
             }
         }
         while self.procs.iter().any(chosen) {
-            self.look_at_clocks(Instant::now());
-            self.wait();
-            self.shared.woken();
-            self.hear();
+            self.turn_to_the_end();
         }
+    }
+
+    /// A turn in which nothing is started.
+    fn turn_to_the_end(&mut self) {
+        self.look_at_clocks(Instant::now());
+        self.wait();
+        self.shared.woken();
+        self.hear();
     }
 }
 

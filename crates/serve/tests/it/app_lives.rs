@@ -39,6 +39,8 @@ async def app(scope, receive, send):
         status, body = (200, "yes") if os.path.exists("healthy") else (503, "not yet")
     if path == "/priority":
         body = str(priority())
+    if path == "/child":
+        body = str(os.spawnlp(os.P_NOWAIT, "sleep", "sleep", "3600"))
     if path == "/sleeps":
         await asyncio.sleep(3600)
     await send({"type": "http.response.start", "status": status, "headers": []})
@@ -170,6 +172,52 @@ fn processes_of_every_kind_are_restarted_and_scaled_by_their_slots() {
     assert!(order(json!({"do": "reload"}))["ok"].is_object());
     wait_until("one process again", || status(&site)["workers"].as_array().unwrap().len() == 1);
     assert_eq!(site.client().get("/").status, 200);
+}
+
+/// A process.
+fn pid(text: &str) -> rustix::process::Pid {
+    rustix::process::Pid::from_raw(text.trim().parse().unwrap()).unwrap()
+}
+
+/// Whether a process runs: one that has ended may still wait for its parent.
+fn runs(pid: rustix::process::Pid) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
+    status.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.trim_start().starts_with('Z'))
+}
+
+#[test]
+fn what_a_command_has_started_ends_behind_it() {
+    if !python() {
+        return;
+    }
+    // The shell ends on SIGTERM and leaves the server that it has started.
+    let text = "control = \"control.sock\"\n[[app]]\nname = \"web\"\n\
+                command = [\"sh\", \"-c\", \"python3 http_app.py $0; true\", \"{socket}\"]\nworkers = 1\n\
+                queue_timeout = \"2m\"\n[[route]]\npath = \"/\"\nkind = \"app\"\napp = \"web\"\n";
+    let site = start(DriverName::Epoll, text, |folder| write(folder, "http_app.py", crate::apps::HTTP));
+    let first = pid(site.client().get("/").text());
+    assert!(ask(&site, "{\"do\":\"reload\"}")["ok"].is_object());
+    wait_until("the end of the first server", || !runs(first));
+    let second = pid(site.client().get("/").text());
+    assert!(first != second && runs(second));
+    drop(site);
+    assert!(!runs(second));
+}
+
+#[test]
+fn what_a_worker_has_started_outlives_it_and_ends_with_the_application() {
+    if !python() {
+        return;
+    }
+    let site = lives("workers = 1", |_| {});
+    let child = pid(site.client().get("/child").text());
+    let worker = pid(site.client().get("/").text());
+    assert!(ask(&site, "{\"do\":\"restart\"}")["ok"].is_object());
+    wait_until("the end of the worker", || !runs(worker));
+    assert_eq!(site.client().get("/").status, 200);
+    assert!(runs(child));
+    drop(site);
+    assert!(!runs(child));
 }
 
 #[test]

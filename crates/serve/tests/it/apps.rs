@@ -668,7 +668,7 @@ drivers!(workers_are_forked_from_a_process_that_has_imported_the_application, |d
 });
 
 /// A server in Python, on the socket that it is given or told.
-const HTTP: &str = r#"
+pub(crate) const HTTP: &str = r#"
 import http.server, os, socket, socketserver, sys
 
 class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
