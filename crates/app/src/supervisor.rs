@@ -880,12 +880,7 @@ impl Supervisor {
             return;
         }
         self.enter(at, Phase::Standby);
-        let (generation, target) =
-            self.reload.as_ref().map_or((0, 0), |reload| (reload.generation, reload.processes()));
-        let standing = self.procs.iter().filter(|proc| proc.generation == generation);
-        if standing.filter(|proc| proc.phase == Phase::Standby).count() >= target {
-            self.switch();
-        }
+        self.switch_if_complete();
     }
 
     /// Gives a ready process its requests.
@@ -906,6 +901,15 @@ impl Supervisor {
     /// Whether requests are answered: what starts then has time.
     fn serves(&self) -> bool {
         !self.shared.state().workers.is_empty()
+    }
+
+    /// Lets a new generation take over if all of it is ready.
+    fn switch_if_complete(&mut self) {
+        let Some(reload) = &self.reload else { return };
+        let standing = |proc: &&Proc| proc.generation == reload.generation && proc.phase == Phase::Standby;
+        if self.procs.iter().filter(standing).count() >= reload.processes() {
+            self.switch();
+        }
     }
 
     /// A whole new generation is ready: it takes over.
@@ -1259,16 +1263,24 @@ impl Supervisor {
         if tasks == Some(0) && by_program {
             return Err("the program gives tasks to task workers: expected at least 1".to_owned());
         }
-        let mut settings = (*self.settings).clone();
-        if let Some(tasks) = tasks {
-            (settings.tasks, settings.tasks_by_program) = (tasks, false);
-        }
-        if let Some(workers) = workers {
-            settings.workers = workers;
-            settings.workers_max = settings.workers_max.max(workers);
-        }
-        self.settings = Arc::new(settings);
+        let scaled = |settings: &Settings| {
+            let mut settings = settings.clone();
+            if let Some(tasks) = tasks {
+                (settings.tasks, settings.tasks_by_program) = (tasks, false);
+            }
+            if let Some(workers) = workers {
+                settings.workers = workers;
+                settings.workers_max = settings.workers_max.max(workers);
+            }
+            Arc::new(settings)
+        };
+        self.settings = scaled(&self.settings);
         self.shared.state().settings = Arc::clone(&self.settings);
+        if let Some(reload) = &mut self.reload {
+            // Also of the generation that is on its way: this was ordered later.
+            reload.settings = scaled(&reload.settings);
+            reload.target = workers.unwrap_or(reload.target);
+        }
         let mut parts = Vec::new();
         if let Some(workers) = workers {
             self.resize(workers);
@@ -1282,6 +1294,7 @@ impl Supervisor {
             }
             parts.push(counted(tasks, "task worker"));
         }
+        self.switch_if_complete();
         Ok(parts.join(", "))
     }
 
@@ -1319,12 +1332,12 @@ impl Supervisor {
         self.retire_slots(|slot| !slot.is_task && slot.number as usize >= target);
     }
 
-    /// Ends the processes of slots that there are not to be any more.
+    /// Ends the processes of slots that there are not to be any more, also of a generation on its way.
     fn retire_slots(&mut self, is_over: impl Fn(SlotId) -> bool) {
         let over: Vec<u64> = self
             .procs
             .iter()
-            .filter(|proc| proc.generation == self.generation && is_over(SlotId::of(proc.slot)))
+            .filter(|proc| proc.generation >= self.generation && is_over(SlotId::of(proc.slot)))
             .map(|proc| proc.id)
             .collect();
         for id in over {

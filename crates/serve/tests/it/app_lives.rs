@@ -2,7 +2,7 @@
 //! beside requests, health, workers that break their protocol. What does not depend on the driver is tested
 //! on one.
 
-use crate::apps::{ask, python, told, workers};
+use crate::apps::{ask, ask_at, python, told, workers};
 use crate::support::{Site, start, wait_until, write};
 use ringroad_engine::DriverName;
 use serde_json::{Value, json};
@@ -23,6 +23,8 @@ def priority():
 if os.path.exists("broken"):
     raise SystemExit(open("broken").read())
 log("begin %d" % os.getpid())
+while os.path.exists("import waits"):
+    time.sleep(0.001)
 if os.path.exists("wait for a lower priority"):
     # The server lowers it a moment after the start.
     limit = time.monotonic() + 100
@@ -172,6 +174,33 @@ fn processes_of_every_kind_are_restarted_and_scaled_by_their_slots() {
     assert!(order(json!({"do": "reload"}))["ok"].is_object());
     wait_until("one process again", || status(&site)["workers"].as_array().unwrap().len() == 1);
     assert_eq!(site.client().get("/").status, 200);
+}
+
+#[test]
+fn a_number_of_workers_that_is_ordered_during_a_reload_holds_behind_it() {
+    if !python() {
+        return;
+    }
+    for (before, ordered) in [(1, 2), (2, 1)] {
+        let site = lives(&format!("workers = {before}\ntasks = {before}"), |_| {});
+        wait_until("all", || pids(&site).len() == 2 * before);
+        site.write("import waits", "");
+        let socket = site.path("control.sock");
+        std::thread::scope(|scope| {
+            let reload = scope.spawn(|| ask_at(&socket, "{\"do\":\"reload\"}"));
+            wait_until("a start", || !workers(&site, "starting").is_empty());
+            let order = json!({"do": "scale", "workers": ordered, "tasks": ordered});
+            assert!(ask(&site, &order.to_string())["ok"].is_object());
+            std::fs::remove_file(site.path("import waits")).unwrap();
+            let told = reload.join().unwrap();
+            assert!(told["ok"]["web"].as_str().unwrap().starts_with("generation 2 serves"), "{told}");
+        });
+        wait_until("the ordered number", || {
+            let all = status(&site)["workers"].as_array().unwrap().clone();
+            let is_new = |one: &Value| one["generation"] == 2 && one["state"] == "ready";
+            all.len() == 2 * ordered && all.iter().all(is_new)
+        });
+    }
 }
 
 /// A process.

@@ -38,8 +38,13 @@ fn prepare(folder: &Path) {
 
 /// Asks the control socket.
 pub(crate) fn ask(site: &Site, question: &str) -> serde_json::Value {
+    ask_at(&site.path("control.sock"), question)
+}
+
+/// Asks at a control socket.
+pub(crate) fn ask_at(socket: &Path, question: &str) -> serde_json::Value {
     use std::io::{BufRead, BufReader};
-    let mut stream = std::os::unix::net::UnixStream::connect(site.path("control.sock")).unwrap();
+    let mut stream = std::os::unix::net::UnixStream::connect(socket).unwrap();
     stream.write_all(format!("{question}\n").as_bytes()).unwrap();
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line).unwrap();
