@@ -201,6 +201,9 @@ drivers!(an_asgi_application_gets_and_gives_what_its_specification_says, |driver
     let head = client.ask("HEAD", "/pid", &[]);
     assert_eq!((head.status, head.body.len()), (200, 0));
     assert_eq!(client.get("/path").text(), ASGI);
+    // The length of an answer to HEAD is that of the answer to GET, or is not told.
+    let head = client.ask("HEAD", "/path", &[]);
+    assert_eq!((head.status, head.header("Content-Length")), (200, None));
     assert_eq!(client.get("/zero").text(), &ASGI[3..23]);
     assert_eq!(client.get("/zero-parts").text(), &ASGI[..20]);
     // Trailers for those that accept them.
