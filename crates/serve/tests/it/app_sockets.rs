@@ -115,6 +115,9 @@ drivers!(an_asgi_application_speaks_websocket, |driver: DriverName| {
     );
     assert_eq!(next(&mut client), (PONG, b"p".to_vec()));
     assert_eq!(next(&mut client), (TEXT, "caf\u{e9} crema".as_bytes().to_vec()));
+    let parts = (0..2000).flat_map(|at| frame(if at == 0 { TEXT } else { 0 }, at == 1999, b"part "));
+    client.send(parts.collect::<Vec<u8>>());
+    assert!(next(&mut client) == (TEXT, b"part ".repeat(2000)));
     let many: Vec<u8> = (0..1000).flat_map(|at| frame(TEXT, true, format!("{at}").as_bytes())).collect();
     client.send(many);
     for at in 0..1000 {
