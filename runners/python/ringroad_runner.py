@@ -463,9 +463,11 @@ def mold(control):
             try:
                 pid = os.fork()
             except OSError as error:
-                # The server sees that the link is closed.
-                sys.stderr.write("fork: %s\n" % error)
+                # The server sees that the link is closed, and tells why.
                 pid = -1
+                refused = Control(socket.socket(fileno=link))
+                refused.send(FAILED, ("fork: %s" % error).encode())
+                refused.sock.detach()
             if pid == 0:
                 os.setpgid(0, 0)
                 os.dup2(out, 1)
@@ -1459,8 +1461,7 @@ def asgi_server(asyncio, loop, control, app, welcome):
                 if len(data) > MESSAGE_MOST:
                     raise RuntimeError("a message of %d bytes (at most %d)" % (len(data), MESSAGE_MOST))
                 while self.credit <= 0:
-                    self.writer = loop.create_future()
-                    await self.writer
+                    await self.wait("writer")
                     if self.closed is not None:
                         raise ClientDisconnected("the client has left")
                 self.credit -= len(data) + MESSAGE_COST

@@ -25,6 +25,10 @@ if os.path.exists("broken"):
 log("begin %d" % os.getpid())
 while os.path.exists("import waits"):
     time.sleep(0.001)
+if os.path.exists("no fork"):
+    def refuse():
+        raise BlockingIOError(11, open("no fork").read())
+    os.fork = refuse
 if os.path.exists("wait for a lower priority"):
     # The server lowers it a moment after the start.
     limit = time.monotonic() + 100
@@ -247,6 +251,16 @@ fn what_a_worker_has_started_outlives_it_and_ends_with_the_application() {
     assert!(runs(child));
     drop(site);
     assert!(!runs(child));
+}
+
+#[test]
+fn a_fork_that_the_kernel_refuses_is_told_with_its_cause() {
+    if !python() {
+        return;
+    }
+    let site = lives("workers = 1\npreload = true", |folder| write(folder, "no fork", "no processes left"));
+    let why = "fork: [Errno 11] no processes left";
+    wait_until(why, || status(&site)["trouble"].as_str().is_some_and(|told| told.contains(why)));
 }
 
 #[test]
