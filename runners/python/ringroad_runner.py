@@ -463,9 +463,11 @@ def mold(control):
             try:
                 pid = os.fork()
             except OSError as error:
-                # The server sees that the link is closed.
-                sys.stderr.write("fork: %s\n" % error)
+                # The server sees that the link is closed, and tells why.
                 pid = -1
+                refused = Control(socket.socket(fileno=link))
+                refused.send(FAILED, ("fork: %s" % error).encode())
+                refused.sock.detach()
             if pid == 0:
                 os.setpgid(0, 0)
                 os.dup2(out, 1)
@@ -1069,9 +1071,29 @@ def asgi_server(asyncio, loop, control, app, welcome):
     trailers_wanted = (b"te", b"trailers")
     shared_state = {}
 
-    class Request:
+    class Side:
+        """What tasks of an application wait for: news to receive, and room to send. Several may wait at once."""
+
+        __slots__ = ("waiter", "writer")
+
+        async def wait(self, name):
+            future = getattr(self, name)
+            if future is None or future.done():
+                future = loop.create_future()
+                setattr(self, name, future)
+            await asyncio.shield(future)
+
+        def notify(self):
+            for name in ("waiter", "writer"):
+                future = getattr(self, name)
+                if future is not None:
+                    setattr(self, name, None)
+                    if not future.done():
+                        future.set_result(None)
+
+    class Request(Side):
         __slots__ = (
-            "link", "stream", "scope", "pieces", "ended", "told_end", "aborted", "credit", "taken", "waiter", "writer",
+            "link", "stream", "scope", "pieces", "ended", "told_end", "aborted", "credit", "taken",
             "status", "lines", "declared", "length", "sent", "over", "bodyless", "trailers", "opened",
         )  # fmt: skip
 
@@ -1144,21 +1166,6 @@ def asgi_server(asyncio, loop, control, app, welcome):
 
         def stop(self):
             self.end(0, "")
-
-        async def wait(self, name):
-            future = getattr(self, name)
-            if future is None or future.done():
-                future = loop.create_future()
-                setattr(self, name, future)
-            await asyncio.shield(future)
-
-        def notify(self):
-            for name in ("waiter", "writer"):
-                future = getattr(self, name)
-                if future is not None:
-                    setattr(self, name, None)
-                    if not future.done():
-                        future.set_result(None)
 
         async def send(self, message):
             kind = message["type"]
@@ -1341,13 +1348,13 @@ def asgi_server(asyncio, loop, control, app, welcome):
             if not more:
                 await self.body(b"", False)
 
-    class Socket:
+    class Socket(Side):
         """A WebSocket."""
 
         # State: offered, accepted, answered (with an HTTP response instead), over.
         __slots__ = (
-            "link", "stream", "scope", "state", "incoming", "told", "closed", "aborted", "credit", "taken", "waiter",
-            "writer", "response", "over", "opened",
+            "link", "stream", "scope", "state", "incoming", "told", "closed", "aborted", "credit", "taken", "response",
+            "over", "opened",
         )  # fmt: skip
 
         def __init__(self, link, stream, scope):
@@ -1424,8 +1431,7 @@ def asgi_server(asyncio, loop, control, app, welcome):
                 return {"type": "websocket.connect"}
             incoming = self.incoming
             while not incoming and self.closed is None:
-                self.waiter = loop.create_future()
-                await self.waiter
+                await self.wait("waiter")
             # An application that has closed is not bothered with what still came.
             if incoming and not self.over:
                 message, cost = incoming.popleft()
@@ -1436,11 +1442,6 @@ def asgi_server(asyncio, loop, control, app, welcome):
                 return message
             code, reason = self.closed
             return {"type": "websocket.disconnect", "code": code, "reason": reason}
-
-        def notify(self):
-            for future in (self.waiter, self.writer):
-                if future is not None and not future.done():
-                    future.set_result(None)
 
         async def send(self, message):
             kind = message["type"]
@@ -1460,8 +1461,7 @@ def asgi_server(asyncio, loop, control, app, welcome):
                 if len(data) > MESSAGE_MOST:
                     raise RuntimeError("a message of %d bytes (at most %d)" % (len(data), MESSAGE_MOST))
                 while self.credit <= 0:
-                    self.writer = loop.create_future()
-                    await self.writer
+                    await self.wait("writer")
                     if self.closed is not None:
                         raise ClientDisconnected("the client has left")
                 self.credit -= len(data) + MESSAGE_COST
@@ -1533,9 +1533,9 @@ def asgi_server(asyncio, loop, control, app, welcome):
 
         def write(self, data):
             # With other requests under way their answers of this turn go in one write.
-            if len(self.requests) < 2:
-                return self.transport.write(data)
             if not self.out:
+                if len(self.requests) < 2:
+                    return self.transport.write(data)
                 loop.call_soon(self.flush)
             self.out.append(data)
 

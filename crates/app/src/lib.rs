@@ -15,6 +15,7 @@ mod crash;
 mod fcgi;
 mod goridge;
 mod head;
+mod left;
 mod lines;
 mod link;
 mod metrics;

@@ -214,13 +214,22 @@ pub(crate) fn start(
 impl Process {
     fn new(mut child: Child) -> io::Result<Process> {
         let pid = Pid::from_child(&child);
-        let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
         let out = child.stdout.take().map(|pipe| File::from(OwnedFd::from(pipe)));
         let err = child.stderr.take().map(|pipe| File::from(OwnedFd::from(pipe)));
-        for pipe in [&out, &err].into_iter().flatten() {
+        // Whole from here on: if it cannot be watched, its drop ends it.
+        let mut process =
+            Process { child: Some(child), pid: Some(pid), pidfd: None, out, err, is_lowered: false };
+        let told = |why: rustix::io::Errno| {
+            io::Error::new(
+                io::Error::from(why).kind(),
+                format!("watch process {}: {why}", pid.as_raw_nonzero()),
+            )
+        };
+        process.pidfd = Some(rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(told)?);
+        for pipe in [&process.out, &process.err].into_iter().flatten() {
             rustix::io::ioctl_fionbio(pipe, true)?;
         }
-        Ok(Process { child: Some(child), pid: Some(pid), pidfd: Some(pidfd), out, err, is_lowered: false })
+        Ok(process)
     }
 
     /// One that a mold forks, with the pipes of its output.

@@ -18,6 +18,7 @@ use crate::crash::CrashLoop;
 use crate::fcgi::{FastCgiTiming, Responder};
 use crate::goridge::{Greeting, Relay};
 use crate::head::Codec;
+use crate::left::Left;
 use crate::lines::{Lines, Tail};
 use crate::mold::Mold;
 use crate::pool::{Command, Reach, Say, Shared, Trouble, Worker};
@@ -46,6 +47,8 @@ use std::time::{Duration, Instant};
 
 /// How often memory is read, rates are computed and files are looked at.
 const TICK: Duration = Duration::from_millis(500);
+/// How often it is looked while the application stops: what is left of groups has no pidfd.
+const STOP_TICK: Duration = Duration::from_millis(20);
 /// How often a worker that speaks HTTP is asked whether it serves already.
 const PROBE_EVERY: Duration = Duration::from_millis(25);
 /// A worker that lives so long was no failed start.
@@ -78,6 +81,7 @@ pub(crate) fn start(shared: Arc<Shared>, say: Say) -> io::Result<JoinHandle<()>>
             say,
             ground,
             procs: Vec::new(),
+            left: Vec::new(),
             molds: Vec::new(),
             mold_failures: 0,
             slots: BTreeMap::new(),
@@ -246,6 +250,8 @@ struct Supervisor {
     say: Say,
     ground: Ground,
     procs: Vec<Proc>,
+    /// What processes that have ended have left behind.
+    left: Vec<Left>,
     /// With `preload`: of each generation that has workers, or is to have some.
     molds: Vec<Mold>,
     mold_failures: u32,
@@ -291,7 +297,7 @@ impl Supervisor {
     /// Waits for news or for the next moment at which something is due.
     fn wait(&self) {
         let now = Instant::now();
-        let mut next = self.ticked + TICK;
+        let mut next = if self.stopping { now + STOP_TICK } else { self.ticked + TICK };
         for proc in &self.procs {
             let asks = proc.listening.is_some() || proc.greeted;
             if proc.phase == Phase::Starting && asks && proc.probe.is_none() {
@@ -874,12 +880,7 @@ impl Supervisor {
             return;
         }
         self.enter(at, Phase::Standby);
-        let (generation, target) =
-            self.reload.as_ref().map_or((0, 0), |reload| (reload.generation, reload.processes()));
-        let standing = self.procs.iter().filter(|proc| proc.generation == generation);
-        if standing.filter(|proc| proc.phase == Phase::Standby).count() >= target {
-            self.switch();
-        }
+        self.switch_if_complete();
     }
 
     /// Gives a ready process its requests.
@@ -900,6 +901,15 @@ impl Supervisor {
     /// Whether requests are answered: what starts then has time.
     fn serves(&self) -> bool {
         !self.shared.state().workers.is_empty()
+    }
+
+    /// Lets a new generation take over if all of it is ready.
+    fn switch_if_complete(&mut self) {
+        let Some(reload) = &self.reload else { return };
+        let standing = |proc: &&Proc| proc.generation == reload.generation && proc.phase == Phase::Standby;
+        if self.procs.iter().filter(standing).count() >= reload.processes() {
+            self.switch();
+        }
     }
 
     /// A whole new generation is ready: it takes over.
@@ -1050,6 +1060,13 @@ impl Supervisor {
         if proc.forked && !proc.process.is_unknown() {
             let mold = self.molds.iter().find(|mold| mold.generation == proc.generation);
             mold.into_iter().for_each(|mold| mold.reap(proc.process.pid()));
+        }
+        if let Some(mut left) = Left::of(proc.process.pid()) {
+            if proc.listening.is_some() {
+                // Of a command: it serves a socket that nothing asks any more.
+                left.terminate();
+            }
+            self.left.push(left);
         }
         let label = format!("app {}[{}]", self.settings.name, slot_text(proc.slot));
         let (say, tail) = (&self.say, &mut proc.tail);
@@ -1246,16 +1263,24 @@ impl Supervisor {
         if tasks == Some(0) && by_program {
             return Err("the program gives tasks to task workers: expected at least 1".to_owned());
         }
-        let mut settings = (*self.settings).clone();
-        if let Some(tasks) = tasks {
-            (settings.tasks, settings.tasks_by_program) = (tasks, false);
-        }
-        if let Some(workers) = workers {
-            settings.workers = workers;
-            settings.workers_max = settings.workers_max.max(workers);
-        }
-        self.settings = Arc::new(settings);
+        let scaled = |settings: &Settings| {
+            let mut settings = settings.clone();
+            if let Some(tasks) = tasks {
+                (settings.tasks, settings.tasks_by_program) = (tasks, false);
+            }
+            if let Some(workers) = workers {
+                settings.workers = workers;
+                settings.workers_max = settings.workers_max.max(workers);
+            }
+            Arc::new(settings)
+        };
+        self.settings = scaled(&self.settings);
         self.shared.state().settings = Arc::clone(&self.settings);
+        if let Some(reload) = &mut self.reload {
+            // Also of the generation that is on its way: this was ordered later.
+            reload.settings = scaled(&reload.settings);
+            reload.target = workers.unwrap_or(reload.target);
+        }
         let mut parts = Vec::new();
         if let Some(workers) = workers {
             self.resize(workers);
@@ -1269,6 +1294,7 @@ impl Supervisor {
             }
             parts.push(counted(tasks, "task worker"));
         }
+        self.switch_if_complete();
         Ok(parts.join(", "))
     }
 
@@ -1306,12 +1332,12 @@ impl Supervisor {
         self.retire_slots(|slot| !slot.is_task && slot.number as usize >= target);
     }
 
-    /// Ends the processes of slots that there are not to be any more.
+    /// Ends the processes of slots that there are not to be any more, also of a generation on its way.
     fn retire_slots(&mut self, is_over: impl Fn(SlotId) -> bool) {
         let over: Vec<u64> = self
             .procs
             .iter()
-            .filter(|proc| proc.generation == self.generation && is_over(SlotId::of(proc.slot)))
+            .filter(|proc| proc.generation >= self.generation && is_over(SlotId::of(proc.slot)))
             .map(|proc| proc.id)
             .collect();
         for id in over {
@@ -1368,6 +1394,7 @@ impl Supervisor {
     /// What is due by the clock.
     fn look_at_clocks(&mut self, now: Instant) {
         let settings = Arc::clone(&self.settings);
+        self.left.retain(|left| left.stays(now, settings.stop_timeout));
         let is_pressed = {
             let state = self.shared.state();
             let waited = state.waiting_since.is_some_and(|since| now.duration_since(since) >= GROW_AFTER);
@@ -1777,6 +1804,10 @@ impl Supervisor {
             self.task_told(job.origin, Outcome::Died, b"the application stops");
         }
         self.end_those(|_| true);
+        self.left.iter_mut().for_each(Left::terminate);
+        while !self.left.is_empty() {
+            self.turn_to_the_end();
+        }
     }
 
     fn end_those(&mut self, chosen: fn(&Proc) -> bool) {
@@ -1786,11 +1817,16 @@ impl Supervisor {
             }
         }
         while self.procs.iter().any(chosen) {
-            self.look_at_clocks(Instant::now());
-            self.wait();
-            self.shared.woken();
-            self.hear();
+            self.turn_to_the_end();
         }
+    }
+
+    /// A turn in which nothing is started.
+    fn turn_to_the_end(&mut self) {
+        self.look_at_clocks(Instant::now());
+        self.wait();
+        self.shared.woken();
+        self.hear();
     }
 }
 

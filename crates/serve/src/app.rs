@@ -436,7 +436,10 @@ pub(crate) async fn hand_back(
         // The worker may go on with a body that nothing wants.
         let body = match declared {
             Some(bytes) if method == Method::Head => Body::stream_of(bytes, Nothing),
-            _ if method == Method::Head && !answered.complete => Body::stream(Nothing),
+            // An application that leaves the body of HEAD out has not told how long that of GET is.
+            _ if method == Method::Head && (!answered.complete || answered.body.is_empty()) => {
+                Body::stream(Nothing)
+            }
             _ if answered.body.is_empty() => Body::empty(),
             _ => Body::stream_of(answered.body.len() as u64, Nothing),
         };

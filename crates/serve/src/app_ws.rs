@@ -141,9 +141,11 @@ pub(crate) async fn answer(
 /// Which pages may connect is the application's to say: it gets `Origin`.
 fn options(settings: &Settings) -> Options {
     let message_bytes = settings.socket_message_bytes;
+    // Parts of 1 KiB on average, as by default: some clients send long messages in parts of 4 KiB.
+    let fragments = ws::Limits::default().fragments.max(message_bytes >> 10);
     let ping = settings.socket_ping;
     Options::new()
-        .limits(ws::Limits { message_bytes, ..ws::Limits::default() })
+        .limits(ws::Limits { message_bytes, fragments })
         .ping((!ping.is_zero()).then_some((ping, ping)))
         .queue_bytes(usize::MAX)
         .compress(settings.socket_compress)

@@ -989,7 +989,8 @@ pub(super) const APP: Table = Table {
             "websocket_message",
             "bytes, to 16M",
             "16M",
-            "Longest message of a WebSocket, of ASGI applications.",
+            "Longest message of a WebSocket, of ASGI applications; in up to 1,024 parts, or one for each 1 KiB of \
+             this if that is more.",
         ),
         key(
             "websocket_ping",

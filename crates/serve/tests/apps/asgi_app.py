@@ -97,6 +97,14 @@ async def websocket(scope, receive, send):
             await send({"type": "websocket.send", "bytes": b"%03d" % number * 10_000})
             note("ws flood %d" % number)
         return
+    if path == "/ws/several":
+
+        async def tell():
+            for _ in range(20):
+                await send({"type": "websocket.send", "bytes": bytes(50_000)})
+
+        await asyncio.gather(*(tell() for _ in range(4)))
+        return await send({"type": "websocket.send", "text": "all"})
     if path == "/ws/deaf":
         note("ws deaf")
         while not os.path.exists("hear"):

@@ -2,7 +2,7 @@
 //! beside requests, health, workers that break their protocol. What does not depend on the driver is tested
 //! on one.
 
-use crate::apps::{ask, python, told, workers};
+use crate::apps::{ask, ask_at, python, told, workers};
 use crate::support::{Site, start, wait_until, write};
 use ringroad_engine::DriverName;
 use serde_json::{Value, json};
@@ -23,6 +23,12 @@ def priority():
 if os.path.exists("broken"):
     raise SystemExit(open("broken").read())
 log("begin %d" % os.getpid())
+while os.path.exists("import waits"):
+    time.sleep(0.001)
+if os.path.exists("no fork"):
+    def refuse():
+        raise BlockingIOError(11, open("no fork").read())
+    os.fork = refuse
 if os.path.exists("wait for a lower priority"):
     # The server lowers it a moment after the start.
     limit = time.monotonic() + 100
@@ -39,6 +45,8 @@ async def app(scope, receive, send):
         status, body = (200, "yes") if os.path.exists("healthy") else (503, "not yet")
     if path == "/priority":
         body = str(priority())
+    if path == "/child":
+        body = str(os.spawnlp(os.P_NOWAIT, "sleep", "sleep", "3600"))
     if path == "/sleeps":
         await asyncio.sleep(3600)
     await send({"type": "http.response.start", "status": status, "headers": []})
@@ -170,6 +178,89 @@ fn processes_of_every_kind_are_restarted_and_scaled_by_their_slots() {
     assert!(order(json!({"do": "reload"}))["ok"].is_object());
     wait_until("one process again", || status(&site)["workers"].as_array().unwrap().len() == 1);
     assert_eq!(site.client().get("/").status, 200);
+}
+
+#[test]
+fn a_number_of_workers_that_is_ordered_during_a_reload_holds_behind_it() {
+    if !python() {
+        return;
+    }
+    for (before, ordered) in [(1, 2), (2, 1)] {
+        let site = lives(&format!("workers = {before}\ntasks = {before}"), |_| {});
+        wait_until("all", || pids(&site).len() == 2 * before);
+        site.write("import waits", "");
+        let socket = site.path("control.sock");
+        std::thread::scope(|scope| {
+            let reload = scope.spawn(|| ask_at(&socket, "{\"do\":\"reload\"}"));
+            wait_until("a start", || !workers(&site, "starting").is_empty());
+            let order = json!({"do": "scale", "workers": ordered, "tasks": ordered});
+            assert!(ask(&site, &order.to_string())["ok"].is_object());
+            std::fs::remove_file(site.path("import waits")).unwrap();
+            let told = reload.join().unwrap();
+            assert!(told["ok"]["web"].as_str().unwrap().starts_with("generation 2 serves"), "{told}");
+        });
+        wait_until("the ordered number", || {
+            let all = status(&site)["workers"].as_array().unwrap().clone();
+            let is_new = |one: &Value| one["generation"] == 2 && one["state"] == "ready";
+            all.len() == 2 * ordered && all.iter().all(is_new)
+        });
+    }
+}
+
+/// A process.
+fn pid(text: &str) -> rustix::process::Pid {
+    rustix::process::Pid::from_raw(text.trim().parse().unwrap()).unwrap()
+}
+
+/// Whether a process runs: one that has ended may still wait for its parent.
+fn runs(pid: rustix::process::Pid) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
+    status.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.trim_start().starts_with('Z'))
+}
+
+#[test]
+fn what_a_command_has_started_ends_behind_it() {
+    if !python() {
+        return;
+    }
+    // The shell ends on SIGTERM and leaves the server that it has started.
+    let text = "control = \"control.sock\"\n[[app]]\nname = \"web\"\n\
+                command = [\"sh\", \"-c\", \"python3 http_app.py $0; true\", \"{socket}\"]\nworkers = 1\n\
+                queue_timeout = \"2m\"\n[[route]]\npath = \"/\"\nkind = \"app\"\napp = \"web\"\n";
+    let site = start(DriverName::Epoll, text, |folder| write(folder, "http_app.py", crate::apps::HTTP));
+    let first = pid(site.client().get("/").text());
+    assert!(ask(&site, "{\"do\":\"reload\"}")["ok"].is_object());
+    wait_until("the end of the first server", || !runs(first));
+    let second = pid(site.client().get("/").text());
+    assert!(first != second && runs(second));
+    drop(site);
+    assert!(!runs(second));
+}
+
+#[test]
+fn what_a_worker_has_started_outlives_it_and_ends_with_the_application() {
+    if !python() {
+        return;
+    }
+    let site = lives("workers = 1", |_| {});
+    let child = pid(site.client().get("/child").text());
+    let worker = pid(site.client().get("/").text());
+    assert!(ask(&site, "{\"do\":\"restart\"}")["ok"].is_object());
+    wait_until("the end of the worker", || !runs(worker));
+    assert_eq!(site.client().get("/").status, 200);
+    assert!(runs(child));
+    drop(site);
+    assert!(!runs(child));
+}
+
+#[test]
+fn a_fork_that_the_kernel_refuses_is_told_with_its_cause() {
+    if !python() {
+        return;
+    }
+    let site = lives("workers = 1\npreload = true", |folder| write(folder, "no fork", "no processes left"));
+    let why = "fork: [Errno 11] no processes left";
+    wait_until(why, || status(&site)["trouble"].as_str().is_some_and(|told| told.contains(why)));
 }
 
 #[test]

@@ -115,6 +115,9 @@ drivers!(an_asgi_application_speaks_websocket, |driver: DriverName| {
     );
     assert_eq!(next(&mut client), (PONG, b"p".to_vec()));
     assert_eq!(next(&mut client), (TEXT, "caf\u{e9} crema".as_bytes().to_vec()));
+    let parts = (0..2000).flat_map(|at| frame(if at == 0 { TEXT } else { 0 }, at == 1999, b"part "));
+    client.send(parts.collect::<Vec<u8>>());
+    assert!(next(&mut client) == (TEXT, b"part ".repeat(2000)));
     let many: Vec<u8> = (0..1000).flat_map(|at| frame(TEXT, true, format!("{at}").as_bytes())).collect();
     client.send(many);
     for at in 0..1000 {
@@ -157,6 +160,20 @@ drivers!(an_application_learns_at_once_that_a_client_breaks_the_protocol_or_clos
         });
         assert!(learns_first, "{code}");
     }
+});
+
+drivers!(several_tasks_of_an_application_send_on_one_websocket, |driver: DriverName| {
+    if !python() {
+        return;
+    }
+    // More than the worker may send at once, so that all of them have to wait.
+    let site = site(driver, "asgi_app:app", "workers = 1");
+    let (mut client, _) = open(&site, "/ws/several", "");
+    for _ in 0..80 {
+        assert!(next(&mut client) == (BINARY, vec![0; 50_000]));
+    }
+    assert_eq!(next(&mut client), (TEXT, b"all".to_vec()));
+    assert_eq!(closed(&mut client), (1000, String::new()));
 });
 
 drivers!(an_asgi_application_refuses_or_closes_a_websocket, |driver: DriverName| {

@@ -38,8 +38,13 @@ fn prepare(folder: &Path) {
 
 /// Asks the control socket.
 pub(crate) fn ask(site: &Site, question: &str) -> serde_json::Value {
+    ask_at(&site.path("control.sock"), question)
+}
+
+/// Asks at a control socket.
+pub(crate) fn ask_at(socket: &Path, question: &str) -> serde_json::Value {
     use std::io::{BufRead, BufReader};
-    let mut stream = std::os::unix::net::UnixStream::connect(site.path("control.sock")).unwrap();
+    let mut stream = std::os::unix::net::UnixStream::connect(socket).unwrap();
     stream.write_all(format!("{question}\n").as_bytes()).unwrap();
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line).unwrap();
@@ -196,6 +201,9 @@ drivers!(an_asgi_application_gets_and_gives_what_its_specification_says, |driver
     let head = client.ask("HEAD", "/pid", &[]);
     assert_eq!((head.status, head.body.len()), (200, 0));
     assert_eq!(client.get("/path").text(), ASGI);
+    // The length of an answer to HEAD is that of the answer to GET, or is not told.
+    let head = client.ask("HEAD", "/path", &[]);
+    assert_eq!((head.status, head.header("Content-Length")), (200, None));
     assert_eq!(client.get("/zero").text(), &ASGI[3..23]);
     assert_eq!(client.get("/zero-parts").text(), &ASGI[..20]);
     // Trailers for those that accept them.
@@ -668,7 +676,7 @@ drivers!(workers_are_forked_from_a_process_that_has_imported_the_application, |d
 });
 
 /// A server in Python, on the socket that it is given or told.
-const HTTP: &str = r#"
+pub(crate) const HTTP: &str = r#"
 import http.server, os, socket, socketserver, sys
 
 class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
