@@ -8,7 +8,8 @@ use ipnet::IpNet;
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv6Addr};
 
-/// What a client is counted by: its address, of IPv6 its network of 64 bits, since one client has all of that.
+/// What a client is counted by: its address, of IPv6 its network of 64 bits, since one client has all of
+/// that.
 pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (!0 << 64))),

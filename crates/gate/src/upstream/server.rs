@@ -226,7 +226,8 @@ impl Server {
         self.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// How slow it is taken for by the choice of servers: with penalties for failures, and forgotten with time.
+    /// How slow it is taken for by the choice of servers: with penalties for failures, and forgotten with
+    /// time.
     pub fn latency(&self) -> &PeakEwma {
         &self.latency
     }

@@ -2,9 +2,9 @@
 //!
 //! A server closes an idle connection when it likes. A connection that is only looked at when it is wanted
 //! again would leave its descriptor open until then, and a request that cannot be repeated would be lost on
-//! it. So each that is idle for [`UNWATCHED`] has a small task that waits for its end: a connection that ends,
-//! that brings bytes without having been asked, or that is out of time leaves at once. Under load most are
-//! taken again before, and cost no task; what has happened to one meanwhile is seen when it is taken.
+//! it. So each that is idle for [`UNWATCHED`] has a small task that waits for its end: a connection that
+//! ends, that brings bytes without having been asked, or that is out of time leaves at once. Under load most
+//! are taken again before, and cost no task; what has happened to one meanwhile is seen when it is taken.
 
 use crate::transport::Receive;
 use foldhash::fast::RandomState;
@@ -41,7 +41,8 @@ struct Shared<K, C> {
     kept: Cell<u64>,
     /// The task that runs each [`UNWATCHED`] is there.
     ///
-    /// INVARIANT: it is wherever a connection in the list is not watched, and runs once more after it was taken.
+    /// INVARIANT: it is wherever a connection in the list is not watched, and runs once more after it was
+    /// taken.
     looks: Cell<bool>,
 }
 

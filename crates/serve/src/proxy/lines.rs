@@ -162,8 +162,20 @@ pub(super) fn request<'a>(
     if via.as_deref().is_some_and(|via| via.matches(NAME).count() >= 2) {
         return Err(NotHandedOn::Loop);
     }
-    write(out, request, target, host, authority, settings.trust_forwarded, &named, via, websocket, asking, subject)
-        .ok_or(NotHandedOn::Unwritable)
+    write(
+        out,
+        request,
+        target,
+        host,
+        authority,
+        settings.trust_forwarded,
+        &named,
+        via,
+        websocket,
+        asking,
+        subject,
+    )
+    .ok_or(NotHandedOn::Unwritable)
 }
 
 #[allow(clippy::too_many_arguments, reason = "what one head is made of, in one place")]

@@ -668,14 +668,7 @@ impl Proxies {
                 None => Body::stream(reader),
             };
             let ready = (!pieces.is_empty()).then(|| Chunk::from(pieces));
-            spawn(drain(
-                ready,
-                pump,
-                spool,
-                (Rc::clone(self), Rc::clone(route)),
-                Rc::clone(&tally),
-            ))
-            .detach();
+            spawn(drain(ready, pump, spool, (Rc::clone(self), Rc::clone(route)), Rc::clone(&tally))).detach();
             return Ok(Answer { response: respond(body)?, watch: Watch::Stream(tally) });
         }
         let stream = Answering {

@@ -493,11 +493,7 @@ impl Sink {
         }
     }
 
-    async fn write(
-        &mut self,
-        out: Vec<u8>,
-        progress: Option<&Cell<Option<Instant>>>,
-    ) -> Result<(), Failure> {
+    async fn write(&mut self, out: Vec<u8>, progress: Option<&Cell<Option<Instant>>>) -> Result<(), Failure> {
         if out.is_empty() {
             return Ok(());
         }
