@@ -7,6 +7,10 @@
 use rustix::process::{Pid, Signal, WaitOptions};
 use std::time::{Duration, Instant};
 
+/// How long what was killed is waited for: it ends at once, unless the kernel cannot let it, or it is another
+/// user's.
+const GIVEN_UP_AFTER: Duration = Duration::from_secs(1);
+
 /// The rest of a group, the leader of which has ended.
 #[derive(Debug)]
 pub(crate) struct Left {
@@ -33,22 +37,52 @@ impl Left {
     }
 
     /// Whether something of it is there that has to be watched. What has not ended `patience` after it was
-    /// asked is killed.
+    /// asked is killed, and watched until it has ended.
     pub(crate) fn stays(&self, now: Instant, patience: Duration) -> bool {
         if !self.is_there() {
             return false;
         }
-        let is_late = self.told.is_some_and(|since| now.duration_since(since) > patience);
-        if is_late {
-            // It cannot refuse that, or is another user's.
+        let Some(told) = self.told else { return true };
+        let waited = now.saturating_duration_since(told);
+        if waited > patience {
+            // What cannot be killed is given up below.
             let _ = rustix::process::kill_process_group(self.group, Signal::KILL);
         }
-        !is_late
+        waited <= patience + GIVEN_UP_AFTER
     }
 
     fn is_there(&self) -> bool {
         // In a container this program may be the first process, which inherits orphans.
         while let Ok(Some(_)) = rustix::process::waitpgid(self.group, WaitOptions::NOHANG) {}
         rustix::process::test_kill_process_group(self.group).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use rustix::process::{getpid, set_child_subreaper};
+    use std::os::unix::process::CommandExt;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn what_ignores_sigterm_is_killed_and_watched_until_it_is_gone() {
+        // As the first process of a container, which inherits orphans.
+        set_child_subreaper(Some(getpid())).unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", "trap '' TERM; sleep 3600 &"]).process_group(0).stdout(Stdio::null());
+        let mut leader = command.spawn().unwrap();
+        leader.wait().unwrap();
+        let mut left = Left::of(leader.id()).unwrap();
+        left.terminate();
+        let told = left.told.unwrap();
+        assert!(left.stays(told, Duration::ZERO));
+        let late = told + Duration::from_millis(1);
+        while left.stays(late, Duration::ZERO) {
+            std::thread::yield_now();
+        }
+        assert!(!left.is_there());
+        set_child_subreaper(None).unwrap();
     }
 }
