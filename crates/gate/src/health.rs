@@ -14,7 +14,7 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 /// Is told of a server of a group that its checks have found sick, and why, or well again (`None`).
-pub type Report = Rc<dyn Fn(&Group, &Server, Option<String>)>;
+type Report = Rc<dyn Fn(&Group, &Server, Option<String>)>;
 
 /// Returns the task that checks a group's servers. `None`: they are not checked. `secure`: TLS is spoken
 /// there, as the client that `make` makes speaks it. `epoch` is where the clock of decisions begins. `report`
@@ -61,9 +61,10 @@ async fn watch(
         let share = if first { random } else { 0.9 + random / 5.0 };
         first = false;
         sleep(every.mul_f64(share)).await;
-        let (Some(group), Some(server)) = (group.upgrade(), server.upgrade()) else { return };
-        let Some(check) = group.guards().check.clone() else { return };
-        let group = Arc::downgrade(&group);
+        let (Some(known), Some(server)) = (group.upgrade(), server.upgrade()) else { return };
+        let Some(check) = known.guards().check.clone() else { return };
+        // Not held while the server is asked.
+        drop(known);
         let complaint = ask(&client, &server, &check, secure).await.err();
         if server.checked(complaint.clone(), check.rise, check.fall, local.now())
             && let Some(group) = group.upgrade()
