@@ -108,32 +108,30 @@ fn is_one_of(name: &[u8], names: &[&str]) -> bool {
     names.iter().any(|known| name.eq_ignore_ascii_case(known.as_bytes()))
 }
 
-/// Names that `Connection` lists as lines of its hop. Most messages have none.
+/// Names that `Connection` lists as lines of its hop. Most messages have none, or `keep-alive`, which is of
+/// the hop whether it is named or not.
 #[derive(Default)]
-pub(super) struct Named<'f> {
-    /// The lines among which `Connection` is.
-    lines: Option<Fields<'f>>,
-}
+pub(super) struct Named<'f>(Vec<&'f [u8]>);
 
 impl Named<'_> {
     fn has(&self, name: &[u8]) -> bool {
-        self.lines.is_some_and(|lines| names(lines).any(|one| one.eq_ignore_ascii_case(name)))
+        self.0.iter().any(|one| one.eq_ignore_ascii_case(name))
     }
-}
-
-fn names(lines: Fields<'_>) -> impl Iterator<Item = &[u8]> {
-    let words = lines.get_all("connection").flat_map(|value| value.split(|byte| *byte == b','));
-    words.map(<[u8]>::trim_ascii).filter(|word| !word.is_empty())
 }
 
 /// Reads `Connection`. `None`: it names more than [`NAMED_MAX`] lines.
-fn named(lines: Fields<'_>) -> Option<Named<'_>> {
-    // `Keep-Alive` is of the hop, whether it is named or not.
-    let listed = |name: &&[u8]| !name.eq_ignore_ascii_case(b"keep-alive");
-    match names(lines).filter(listed).take(NAMED_MAX + 1).count() {
-        0 => Some(Named::default()),
-        count => (count <= NAMED_MAX).then_some(Named { lines: Some(lines) }),
+fn named(fields: Fields<'_>) -> Option<Named<'_>> {
+    let words = fields.get_all("connection").flat_map(|value| value.split(|byte| *byte == b','));
+    let mut named = Vec::new();
+    for (before, name) in words.map(<[u8]>::trim_ascii).filter(|word| !word.is_empty()).enumerate() {
+        if before == NAMED_MAX {
+            return None;
+        }
+        if !name.eq_ignore_ascii_case(b"keep-alive") {
+            named.push(name);
+        }
     }
+    Some(Named(named))
 }
 
 /// The values of a line that may come several times, as one list.

@@ -77,9 +77,12 @@ drivers!(
         let named = |count: usize| (0..count).map(|at| format!("X-{at}")).collect::<Vec<_>>().join(",");
         let mut client = site.client();
         // In one line, and in three with empty words between.
-        for lines in
-            [vec![named(17)], vec![named(6), format!(",{},", named(6)), named(5)], vec!["a,".repeat(4000)]]
-        {
+        for lines in [
+            vec![named(17)],
+            vec![named(6), format!(",{},", named(6)), named(5)],
+            vec!["a,".repeat(4000)],
+            vec!["keep-alive,".repeat(17)],
+        ] {
             let lines: Vec<_> = lines.iter().map(|line| ("Connection", line.as_str())).collect();
             assert_eq!(client.ask("GET", "/", &lines).status, 400);
         }
