@@ -54,8 +54,8 @@ pub use h2::{Http2, Misbehaviour};
 pub use message::Json;
 pub use message::{
     Body, BodyError, BoxError, Chunk, ClientGone, ConnectionInfo, ContentType, Cookie, Extensions, Html,
-    IntoPiece, IntoResponse, Outcome, Piece, Rejection, Request, RequestBody, RequestBuilder, Response,
-    SameSite, Sent, Shared, SseEvent, Stopping, Upgraded, as_uri,
+    IntoPiece, IntoResponse, OnClientGone, Outcome, Piece, Rejection, Request, RequestBody, RequestBuilder,
+    Response, SameSite, Sent, Shared, SseEvent, Stopping, Upgraded, as_uri,
 };
 #[cfg(feature = "multipart")]
 pub use message::{FormData, FormLimits, Upload};
@@ -64,8 +64,8 @@ pub use ringroad_wire::{
 };
 pub use server::{
     Answering, Cookies, Extension, Extracted, FromRequest, Handle, Handler, Layer, Listens, LocalServer,
-    Methods, Network, Next, OnClientGone, PerAddress, Plain, Reason, Refused, Released, Router, Server,
-    ServerError, Sockets, State, Stats, WithState, any, delete, get, layers, options, patch, post, put, wrap,
+    Methods, Network, Next, PerAddress, Plain, Reason, Refused, Released, Router, Server, ServerError,
+    Sockets, State, Stats, WithState, any, delete, get, layers, options, patch, post, put, wrap,
 };
 #[cfg(feature = "json")]
 pub use server::{Form, Path, Query};

@@ -26,8 +26,8 @@ use ringroad_engine::{Builder, DriverName};
 use ringroad_gate::health;
 use ringroad_gate::upstream::{Group, Room, Server};
 use ringroad_http::{
-    Bound, Client, Counters, Handle, Http2, ListenAt, Listens, PerAddress, Refused, Server as HttpServer,
-    ServerError, Stats,
+    Bound, Client, Counters, Handle, Http2, ListenAt, Listens, OnClientGone, PerAddress, Refused,
+    Server as HttpServer, ServerError, Stats,
 };
 use ringroad_tls::{CertificateInfo, Pair, PairFiles, Place, Server as TlsServer, TlsError};
 use rustix::io::Errno;
@@ -633,6 +633,8 @@ impl Service {
             .limits(config.widest_limits())
             .deadlines(config.deadlines.clone())
             .drain(config.drain)
+            // A route may say otherwise.
+            .on_client_gone(OnClientGone::Cancel)
             // The stop waits for tunnels as for requests.
             .upgraded_grace(config.drain)
             .tune(receive_buffers(driver))

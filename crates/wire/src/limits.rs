@@ -111,6 +111,10 @@ pub struct Deadlines {
     pub linger: Duration,
     /// Longest silence between two requests, and before the first; then close.
     pub keep_alive: Duration,
+    /// How long a client that has ended its sending side (`shutdown(2)`, or a close) is answered: longest
+    /// wait for the head of an answer, and for each next part of its body. Then it counts as one that has
+    /// left.
+    pub half_close: Duration,
     /// Requests taken from one connection; the last is answered with `Connection: close`.
     pub requests_per_connection: u32,
     /// Requests taken from one connection before the first of them is answered.
@@ -127,6 +131,7 @@ impl Default for Deadlines {
             send_bytes_per_second_min: 128,
             linger: Duration::from_secs(30),
             keep_alive: Duration::from_secs(60),
+            half_close: Duration::from_millis(500),
             requests_per_connection: 10_000,
             pipeline_depth: 64,
         }

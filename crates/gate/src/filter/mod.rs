@@ -20,6 +20,7 @@ macro_rules! features {
 features! {
     request_id,
     trace,
+    client_gone,
     bandwidth,
     compress,
     headers,

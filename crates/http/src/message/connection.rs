@@ -5,6 +5,7 @@
 //! for is looked up there.
 
 use super::interim::Interim;
+use ringroad_wire::Method;
 use std::fmt;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -39,17 +40,67 @@ pub struct ConnectionInfo {
     pub tls: Option<Arc<crate::tls::Info>>,
 }
 
+/// The fate of a handler when its client leaves before the answer: it resets the connection or the stream, or
+/// has ended its sending side for longer than
+/// [`Deadlines::half_close`](crate::Deadlines::half_close).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OnClientGone {
+    /// The handler of a safe method (GET, HEAD, OPTIONS, TRACE: RFC 9110 §9.2.1) is dropped: its answer can
+    /// reach no client. Others go on.
+    #[default]
+    CancelSafe,
+    /// Every handler is dropped.
+    Cancel,
+    /// Every handler goes on to its end.
+    Finish,
+}
+
+impl OnClientGone {
+    /// Whether the handler of a request with this method is dropped.
+    pub(crate) fn cancels(self, method: Method) -> bool {
+        match self {
+            OnClientGone::Cancel => true,
+            OnClientGone::CancelSafe => {
+                matches!(method, Method::Get | Method::Head | Method::Options | Method::Trace)
+            }
+            OnClientGone::Finish => false,
+        }
+    }
+}
+
+/// A rule for one request, in place of the server's. It holds until this is dropped, with the request.
+pub(super) struct GoneRule {
+    host: Rc<dyn ConnectionHost>,
+    id: ConnectionId,
+}
+
+impl GoneRule {
+    pub(super) fn new(host: &Rc<dyn ConnectionHost>, id: ConnectionId, what: OnClientGone) -> GoneRule {
+        host.set_on_client_gone(id, Some(what));
+        GoneRule { host: Rc::clone(host), id }
+    }
+}
+
+impl Drop for GoneRule {
+    fn drop(&mut self) {
+        self.host.set_on_client_gone(self.id, None);
+    }
+}
+
 /// The owner of connections, which answers questions about them.
 pub(crate) trait ConnectionHost {
     /// `None` when the connection is over.
     fn info(&self, id: ConnectionId) -> Option<ConnectionInfo>;
-    /// Ready when the client has reset the connection, or the connection is over.
+    /// Ready when the client has left, or the connection is over.
     fn poll_gone(&self, id: ConnectionId, waiter: &mut Option<u64>, context: &mut Context<'_>) -> Poll<()>;
     /// Ready when the server stops.
     fn poll_stopping(&self, waiter: &mut Option<u64>, context: &mut Context<'_>) -> Poll<()>;
     /// Keeps a head for the client, which is sent when the handler waits, or before its response. `false`: it
     /// is not.
     fn inform(&self, id: ConnectionId, interim: Interim) -> bool;
+    /// Sets the fate of the handler when the client leaves; `None`: as the server says.
+    fn set_on_client_gone(&self, id: ConnectionId, what: Option<OnClientGone>);
     /// Removes a waiter that is not polled any more.
     fn forget(&self, id: ConnectionId, waiter: u64);
 }
@@ -74,6 +125,8 @@ impl ConnectionHost for Remembered {
     fn inform(&self, _: ConnectionId, _: Interim) -> bool {
         false
     }
+
+    fn set_on_client_gone(&self, _: ConnectionId, _: Option<OnClientGone>) {}
 
     fn forget(&self, _: ConnectionId, _: u64) {}
 }

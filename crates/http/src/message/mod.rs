@@ -29,7 +29,7 @@ mod upgrade;
 pub use body::{Body, IntoPiece, Piece};
 pub use builder::RequestBuilder;
 pub use chunk::Chunk;
-pub use connection::{ClientGone, ConnectionInfo, Stopping};
+pub use connection::{ClientGone, ConnectionInfo, OnClientGone, Stopping};
 pub use cookie::{Cookie, SameSite};
 pub use error::{BodyError, BoxError};
 pub use events::SseEvent;

@@ -3,7 +3,9 @@
 //! The head and the positions of its fields are copied into a box from the worker's pool, so an ordinary
 //! request allocates nothing. The query and parameters are decoded only on demand.
 
-use super::connection::{ClientGone, ConnectionHost, ConnectionId, ConnectionInfo, Remembered, Stopping};
+use super::connection::{
+    ClientGone, ConnectionHost, ConnectionId, ConnectionInfo, GoneRule, OnClientGone, Remembered, Stopping,
+};
 use super::error::BodyError;
 use super::extensions::Extensions;
 use super::incoming::Incoming;
@@ -273,14 +275,26 @@ impl Request {
         self.host()?.info(self.connection_id())
     }
 
-    /// Becomes ready when the client has reset the connection, or the connection is over: an answer
-    /// would not arrive. A client that has only ended its sending side is still there.
+    /// Becomes ready when the client has left, or the connection is over: an answer would not arrive. A
+    /// client has left when it has reset the connection or the stream, or has ended its sending side and
+    /// waited for [`Deadlines::half_close`](crate::Deadlines::half_close).
     ///
     /// It is watched for while the handler waits and the body of the request has come. What happens besides
     /// is [`Server::on_client_gone`](crate::Server::on_client_gone)'s: by default the handler of a GET is
     /// dropped.
     pub fn client_gone(&self) -> ClientGone {
         ClientGone::new(self.host().map(Rc::clone), self.connection_id())
+    }
+
+    /// Sets the fate of this request's handler when the client leaves, in place of
+    /// [`Server::on_client_gone`](crate::Server::on_client_gone)'s. It holds until the request is dropped.
+    pub fn set_on_client_gone(&mut self, what: OnClientGone) {
+        // An earlier rule ends here, or its end would end this one.
+        drop(self.extensions_mut().remove::<GoneRule>());
+        if let Some(host) = self.host() {
+            let rule = GoneRule::new(host, self.connection_id(), what);
+            self.extensions_mut().insert(rule);
+        }
     }
 
     /// Sends a head before the response, as 103 (Early Hints) with `Link` lines: when the handler waits next,

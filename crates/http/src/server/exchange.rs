@@ -3,7 +3,6 @@
 //! While a handler or the stream of its response is waited for, the body of the request is received as its
 //! reader asks for it, and not faster. Start at [`Connection::exchange`].
 
-use super::OnClientGone;
 use super::connection::{Connection, Ending, ending, panicked, reads_on, tell_to_continue, watch};
 use super::refused::Reason;
 use super::route::{Panicked, Running};
@@ -20,6 +19,7 @@ use crate::pool;
 use ringroad_engine::Lease;
 use ringroad_engine::net::PeerGone;
 use ringroad_engine::sync::budget::Turns;
+use ringroad_engine::time::{Sleep, sleep};
 use ringroad_wire::{BodyEncoder, CONTINUE, Event, Method, ReplyTo, Requests, Status};
 use rustix::io::Errno;
 use std::future::poll_fn;
@@ -27,6 +27,11 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Instant;
+
+/// Whether this time is over; never where there is none.
+fn has_passed(time: &mut Option<Pin<Box<Sleep>>>, context: &mut Context<'_>) -> bool {
+    time.as_mut().is_some_and(|sleep| sleep.as_mut().poll(context).is_ready())
+}
 
 /// Most bytes that are sent as one, with one deadline. Of more the progress is watched, in however many steps
 /// they go.
@@ -195,15 +200,9 @@ impl Connection {
         incoming: Option<&Rc<Incoming>>,
         client: &mut Client,
     ) -> Result<(Vec<u8>, Written), Lost> {
-        let cancels = match self.guard.worker.settings.on_client_gone {
-            OnClientGone::Cancel => true,
-            OnClientGone::CancelSafe => {
-                matches!(reply.method, Method::Get | Method::Head | Method::Options | Method::Trace)
-            }
-            OnClientGone::Finish => false,
-        };
+        let handler = Some(reply.method);
         let polled = self
-            .while_feeding(incoming, &mut client.expects_continue, cancels, true, |context| {
+            .while_feeding(incoming, &mut client.expects_continue, handler, |context| {
                 running.as_mut().poll(context)
             })
             .await;
@@ -324,14 +323,13 @@ impl Connection {
 
     /// Polls `work` until it is ready, and meanwhile receives what the body's reader asks for. If the body
     /// cannot be had, its reader is told, and gets one more look. Once all of the body is here the client is
-    /// watched: where it resets the connection, tasks that wait for that are woken, and with `cancels` the
-    /// request is lost.
+    /// watched: where it leaves, tasks that wait for that are woken. `work` is the handler of a request with
+    /// the method `handler`, which may go on then, or the body of a response, which is lost.
     async fn while_feeding<T>(
         &mut self,
         incoming: Option<&Rc<Incoming>>,
         expects_continue: &mut bool,
-        cancels: bool,
-        informs: bool,
+        handler: Option<Method>,
         mut work: impl FnMut(&mut Context<'_>) -> Poll<T>,
     ) -> Result<T, Lost> {
         /// What comes first.
@@ -341,13 +339,17 @@ impl Connection {
             Informs,
             Received(ringroad_engine::Result<Lease>),
             Gone(ringroad_engine::Result<PeerGone>),
+            /// The client ended its sending side long ago.
+            Left,
         }
         // What came behind the last piece and was no data.
         let mut behind = None;
         let mut watches = true;
+        // Until when a client that has ended its sending side is answered.
+        let mut grace = None;
         let worker = Rc::clone(&self.guard.worker);
         let seat = self.guard.seat;
-        let informs = || informs && worker.interims.wait(seat);
+        let informs = || handler.is_some() && worker.interims.wait(seat);
         // Work that always has something to do would get neither its own body nor the client's end.
         let mut turns = Turns::default();
         let step = |polled| match polled {
@@ -369,21 +371,30 @@ impl Connection {
                     Poll::Pending if incoming.is_some_and(|incoming| incoming.is_wanted(context)) => {
                         Poll::Ready(First::Wanted)
                     }
+                    Poll::Pending if has_passed(&mut grace, context) => Poll::Ready(First::Left),
                     polled => polled,
                 })
                 .await
             };
             match first {
                 First::Done(done) => return Ok(done),
-                First::Gone(gone) => {
-                    // A client that has only ended its side still reads.
+                First::Gone(Ok(PeerGone::Ended)) => {
+                    // It may only have ended its side, and still read.
                     watches = false;
-                    if let Ok(PeerGone::Reset(_)) = gone {
-                        add(&self.guard.worker.counts().clients_gone, 1);
-                        self.guard.worker.set_gone(self.guard.seat);
-                        if cancels {
-                            return Err(Lost::Gone);
-                        }
+                    let half_close = worker.seats.deadlines().half_close;
+                    grace = Some(Box::pin(sleep(half_close)));
+                    continue;
+                }
+                First::Gone(Err(_)) => {
+                    watches = false;
+                    continue;
+                }
+                First::Gone(Ok(PeerGone::Reset(_))) | First::Left => {
+                    (watches, grace) = (false, None);
+                    add(&worker.counts().clients_gone, 1);
+                    worker.set_gone(seat);
+                    if handler.is_none_or(|method| worker.cancels(seat, method)) {
+                        return Err(Lost::Gone);
                     }
                     continue;
                 }
@@ -428,7 +439,7 @@ impl Connection {
             };
             let lost = match first {
                 First::Done(done) => return Ok(done),
-                First::Wanted | First::Informs | First::Gone(_) => continue,
+                First::Wanted | First::Informs | First::Gone(_) | First::Left => continue,
                 First::Received(Ok(lease)) if !lease.is_empty() => {
                     let (chunk, next) = gather(&mut self.stream, lease).await;
                     behind = next;
@@ -646,7 +657,7 @@ impl Connection {
                         }
                     }
                     // A client that waited to be told was told before the head.
-                    match self.while_feeding(incoming, &mut false, true, false, &mut poll_next).await {
+                    match self.while_feeding(incoming, &mut false, None, &mut poll_next).await {
                         Ok(polled) => polled,
                         Err(_) => return Some(Outcome::ClientGone),
                     }

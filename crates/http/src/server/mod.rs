@@ -45,6 +45,7 @@ pub use router::{Layer, LocalServer, Next, Router};
 
 use crate::counters::Counters;
 use crate::h2::Http2;
+use crate::message::OnClientGone;
 use crate::transport::{Bound, ListenAt, Socket, patiently};
 use ringroad_engine::choose::{Choice, Wish, choose};
 use ringroad_engine::net::{ListenOptions, TcpListener};
@@ -78,20 +79,6 @@ const HANDSHAKES_MAX: usize = 64;
 
 /// Default time for a TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// The fate of a handler when its client resets the connection before the answer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum OnClientGone {
-    /// The handler of a safe method (GET, HEAD, OPTIONS, TRACE: RFC 9110 §9.2.1) is dropped: nothing wants
-    /// what it makes. Others go on.
-    #[default]
-    CancelSafe,
-    /// Every handler is dropped.
-    Cancel,
-    /// Every handler goes on to its end.
-    Finish,
-}
 
 /// Builds a server.
 ///
@@ -255,8 +242,8 @@ impl<S: 'static> Server<S> {
         self
     }
 
-    /// Sets the fate of handlers when their clients reset the connection: those of GET are dropped by
-    /// default.
+    /// Sets the fate of handlers when their clients leave before the answer: those of GET are dropped by
+    /// default. See [`Request::set_on_client_gone`](crate::Request::set_on_client_gone) for single requests.
     #[must_use]
     pub fn on_client_gone(mut self, what: OnClientGone) -> Server<S> {
         self.settings.on_client_gone = what;

@@ -5,7 +5,6 @@
 //! listener, which shares the address with those of the other workers, or are handed over by a worker that
 //! has more ([`Workers`]).
 
-use super::OnClientGone;
 use super::connection::{Connection, serve};
 use super::handshakes::{self, Handshakes};
 use super::http2::Places;
@@ -19,12 +18,12 @@ use super::waiters::Waiters;
 use crate::counters::{Counts, add};
 use crate::h1::HeadCache;
 use crate::h2::Http2;
-use crate::message::{ConnectionHost, ConnectionId, ConnectionInfo, Interim, forget_heads};
+use crate::message::{ConnectionHost, ConnectionId, ConnectionInfo, Interim, OnClientGone, forget_heads};
 use crate::pool;
 use crate::transport::{Listener, Socket as ListenSocket, SocketFile, Transport};
 use ringroad_engine::net::Canceller;
 use ringroad_engine::{Remote, Runtime, spawn, time};
-use ringroad_wire::{Deadlines, Limits, Scratch, Status};
+use ringroad_wire::{Deadlines, Limits, Method, Scratch, Status};
 use socket2::{SockFilter, Socket};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -218,6 +217,8 @@ pub(crate) struct Worker {
     listener: RefCell<Option<Canceller>>,
     /// Connections that count for their address, by their seat.
     counted: RefCell<HashMap<u32, Counted>>,
+    /// What happens to requests whose clients leave, where a request has a rule of its own.
+    rules: RefCell<HashMap<ConnectionId, OnClientGone>>,
 }
 
 /// What tasks wait for that wait for the server's stop. No connection has this index.
@@ -273,6 +274,14 @@ impl ConnectionHost for Worker {
     fn inform(&self, id: ConnectionId, interim: Interim) -> bool {
         self.interims.push(id, interim)
     }
+
+    fn set_on_client_gone(&self, id: ConnectionId, what: Option<OnClientGone>) {
+        let mut rules = self.rules.borrow_mut();
+        match what {
+            Some(what) => drop(rules.insert(id, what)),
+            None => drop(rules.remove(&id)),
+        }
+    }
 }
 
 impl Worker {
@@ -308,6 +317,7 @@ impl Worker {
             acceptor: Cell::new(None),
             listener: RefCell::new(None),
             counted: RefCell::default(),
+            rules: RefCell::default(),
         });
         HERE.with(|here| *here.borrow_mut() = Some(Rc::clone(&worker)));
         worker
@@ -465,6 +475,12 @@ impl Worker {
     /// Wakes the tasks of a stream: its client has gone, or its handler has ended.
     pub(crate) fn wake_place(&self, id: ConnectionId) {
         self.waiters.wake(id.index);
+    }
+
+    /// Whether the handler of a request whose client has left is dropped.
+    pub(crate) fn cancels(&self, id: ConnectionId, method: Method) -> bool {
+        let rule = self.rules.borrow().get(&id).copied();
+        rule.unwrap_or(self.settings.on_client_gone).cancels(method)
     }
 
     /// Wakes the tasks of a connection: its client has gone.

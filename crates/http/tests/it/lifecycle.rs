@@ -2,16 +2,17 @@
 //! refused, and what was sent.
 
 use crate::support::{Client, start, wait_until};
+use futures_core::Stream;
 use ringroad_engine::DriverName;
 use ringroad_engine::sync;
 use ringroad_engine::sync::budget::poll_counted;
 use ringroad_http::{Body, Deadlines, Limits, OnClientGone, Outcome, Request, Response, Server, get, post};
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 const REQUEST: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -34,6 +35,13 @@ impl Drop for Inside {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// A server that answers clients for so long after they have ended their side.
+fn half_close(span: Duration) -> Server {
+    Server::new().deadlines(Deadlines { half_close: span, ..Deadlines::default() })
 }
 
 /// A server with a handler that never returns, and the number of requests in that handler.
@@ -76,13 +84,98 @@ drivers!(a_client_that_only_ends_its_side_is_answered, |driver: DriverName| {
             "answered"
         }
     };
-    let server = start(driver, Server::new().route("/", get(handler)));
+    let server = start(driver, half_close(HOUR).route("/", get(handler)));
     let mut client = Client::new(server.address());
     client.send(REQUEST).finish();
     wait_until("it has come", || server.counters().bytes_in > 0);
     release.try_send(()).unwrap();
     assert_eq!(client.reply().text(), "answered");
     assert_eq!(server.counters().clients_gone, 0);
+});
+
+drivers!(a_client_that_has_ended_its_side_for_too_long_has_left, |driver: DriverName| {
+    // At once, and after a time.
+    for span in [Duration::ZERO, Duration::from_millis(20)] {
+        let (server, inside) = endless();
+        let server = start(driver, server.deadlines(Deadlines { half_close: span, ..Deadlines::default() }));
+        let (mut ended, mut closed) = (Client::new(server.address()), Client::new(server.address()));
+        for client in [&mut ended, &mut closed] {
+            client.send(REQUEST);
+        }
+        wait_until("both are with the handler", || inside.load(Ordering::SeqCst) == 2);
+        ended.finish();
+        drop(closed);
+        wait_until("none is", || inside.load(Ordering::SeqCst) == 0);
+        assert_eq!(ended.rest(), b"");
+        assert_eq!(server.counters().clients_gone, 2);
+    }
+});
+
+drivers!(the_body_of_an_answer_that_waits_ends_with_a_client_that_closes, |driver: DriverName| {
+    /// A body that has a piece, and then nothing for ever.
+    struct Waits(Option<&'static str>, #[allow(dead_code, reason = "it counts by its drop")] Inside);
+    impl Stream for Waits {
+        type Item = &'static str;
+        fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<&'static str>> {
+            self.0.take().map_or(Poll::Pending, |piece| Poll::Ready(Some(piece)))
+        }
+    }
+    let count = Arc::new(AtomicUsize::new(0));
+    let inside = Arc::clone(&count);
+    let handler = move |_: Request| {
+        let body = Waits(Some("piece"), Inside::new(&inside));
+        async move { Body::stream(body) }
+    };
+    let server = start(driver, half_close(Duration::ZERO).route("/", get(handler)));
+    let mut client = Client::new(server.address());
+    client.send(REQUEST).reply_to_head();
+    assert_eq!(count.load(Ordering::SeqCst), 1);
+    drop(client);
+    wait_until("the body is dropped", || count.load(Ordering::SeqCst) == 0);
+});
+
+drivers!(a_request_may_have_a_rule_of_its_own_for_a_client_that_leaves, |driver: DriverName| {
+    let count = Arc::new(AtomicUsize::new(0));
+    let inside = Arc::clone(&count);
+    let handler = move |mut request: Request| {
+        let inside = Inside::new(&inside);
+        async move {
+            let _inside = inside;
+            match request.query_value("rule").as_deref() {
+                Some("finish") => request.set_on_client_gone(OnClientGone::Finish),
+                Some("cancel") => {
+                    // The last one counts.
+                    request.set_on_client_gone(OnClientGone::Finish);
+                    request.set_on_client_gone(OnClientGone::Cancel);
+                }
+                _ => {}
+            }
+            if request.query_value("answer").is_none() {
+                std::future::pending::<()>().await;
+            }
+        }
+    };
+    let server = start(driver, Server::new().route("/", get(handler.clone()).post(handler)));
+    let post = |query: &str| format!("POST /?{query} HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
+    let get = |query: &str| format!("GET /?{query} HTTP/1.1\r\nHost: a\r\n\r\n");
+    let left = |number| wait_until("it is noticed", || server.counters().clients_gone == number);
+    let gone = |what: &str| wait_until(what, || count.load(Ordering::SeqCst) == 0);
+    let leaves = |mut client: Client, request: String| {
+        client.send(request);
+        wait_until("it is with the handler", || count.load(Ordering::SeqCst) > 0);
+        client.reset();
+    };
+    leaves(Client::new(server.address()), post("rule=cancel"));
+    gone("a POST is given up");
+    // A rule ends with its request.
+    let mut client = Client::new(server.address());
+    client.send(get("rule=finish&answer=1")).reply();
+    leaves(client, get(""));
+    gone("a GET is given up");
+    left(2);
+    leaves(Client::new(server.address()), get("rule=finish"));
+    left(3);
+    assert_eq!(count.load(Ordering::SeqCst), 1);
 });
 
 drivers!(a_post_goes_on_without_its_client_and_is_told, |driver: DriverName| {

@@ -379,6 +379,12 @@ pub(super) const TIMEOUTS: Table = Table {
             "How long a client may go on sending after its last answer, so that it gets to read that answer.",
         ),
         key("keep_alive", "time, 1s or more", "60s", "Silence between two requests."),
+        key(
+            "half_close",
+            "time",
+            "500ms",
+            "How long a client that has ended its side of the connection is answered: the longest wait for the head of the answer, and for each next part of its body. Such a client has closed the connection, or has only nothing more to ask; then it counts as one that has left. `0` gives it no time, `1h` in practice any.",
+        ),
     ],
 };
 

@@ -448,6 +448,10 @@ impl Config {
         );
         set(&mut deadlines.linger, section.read("linger", |value| value::span(value, Duration::ZERO)));
         set(&mut deadlines.keep_alive, section.read("keep_alive", second));
+        set(
+            &mut deadlines.half_close,
+            section.read("half_close", |value| value::span(value, Duration::ZERO)),
+        );
         section.finish();
     }
 }

@@ -119,6 +119,82 @@ drivers!(a_client_that_resets_ends_its_request_behind, |driver: DriverName| {
     assert!(lines.iter().all(|line| line.contains("\"status\":499")), "{lines:?}");
 });
 
+drivers!(a_client_that_closes_ends_its_request_behind, |driver: DriverName| {
+    let [came, left] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
+    let (arrived, gone) = (Arc::clone(&came), Arc::clone(&left));
+    let (address, _) = behind(move |client| {
+        if request(client).is_some() {
+            arrived.fetch_add(1, Ordering::SeqCst);
+            // No answer: it waits for the end of the connection.
+            assert_eq!(client.until(b"\r\n\r\n"), None);
+            gone.fetch_add(1, Ordering::SeqCst);
+        }
+    });
+    let text = format!(
+        "log = {{ file = \"log.json\", format = \"json\" }}\ntimeouts = {{ half_close = \"10ms\" }}\n\
+         [[route]]\npath = \"/\"\nkind = \"proxy\"\nto = \"http://{address}\"\n"
+    );
+    let site = start(driver, &text, |_| {});
+    let ask = |method: &str| {
+        let mut client = site.client();
+        client.send(format!("{method} / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n"));
+        client
+    };
+    let mut ended = ask("GET");
+    let closed = [ask("GET"), ask("POST")];
+    wait_until("three requests behind", || came.load(Ordering::SeqCst) == 3);
+    ended.finish();
+    drop(closed);
+    wait_until("three ended behind", || left.load(Ordering::SeqCst) == 3);
+    let lines = lines(&site, 3);
+    assert!(lines.iter().all(|line| line.contains("\"status\":499")), "{lines:?}");
+});
+
+drivers!(a_route_says_what_becomes_of_requests_whose_clients_leave, |driver: DriverName| {
+    let [came, left] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
+    let (arrived, gone) = (Arc::clone(&came), Arc::clone(&left));
+    let (address, _) = behind(move |client| {
+        let Some((head, _)) = request(client) else { return };
+        arrived.fetch_add(1, Ordering::SeqCst);
+        if head.starts_with("GET /safe/") {
+            assert_eq!(client.until(b"\r\n\r\n"), None);
+            gone.fetch_add(1, Ordering::SeqCst);
+        } else {
+            wait_until("the other one has ended", || gone.load(Ordering::SeqCst) == 1);
+            client.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+        }
+    });
+    let route = |path: &str, what: &str| {
+        format!(
+            "[[route]]\npath = \"{path}\"\nkind = \"proxy\"\nto = \"http://{address}\"\non_client_gone = \"{what}\"\n\
+             answer_timeout = \"1h\"\n"
+        )
+    };
+    let text = format!(
+        "log = {{ file = \"log.json\", format = \"json\" }}\n{}{}",
+        route("/finish/", "finish"),
+        route("/safe/", "cancel_safe")
+    );
+    let site = start(driver, &text, |_| {});
+    let mut sent = 0;
+    let mut leave = |method: &str, path: &str| {
+        let mut client = site.client();
+        client.send(format!("{method} {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n"));
+        sent += 1;
+        wait_until("the request is behind", || came.load(Ordering::SeqCst) == sent);
+        client.reset();
+    };
+    leave("GET", "/finish/");
+    leave("POST", "/safe/");
+    // The two get their answers when this one has been given up, although they left earlier.
+    leave("GET", "/safe/");
+    wait_until("one ended behind", || left.load(Ordering::SeqCst) == 1);
+    let lines = lines(&site, 3);
+    let count =
+        |status: u16| lines.iter().filter(|line| line.contains(&format!("\"status\":{status}"))).count();
+    assert_eq!((count(200), count(499)), (2, 1), "{lines:?}");
+});
+
 drivers!(what_the_protocol_layer_refuses_is_in_the_log_with_its_reason, |driver: DriverName| {
     let site = site(driver, "http://127.0.0.1:9", "");
     for (bytes, status) in [

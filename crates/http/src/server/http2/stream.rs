@@ -9,7 +9,6 @@ use crate::h2::{Part, Progress};
 use crate::message::{
     BodyError, Chunk, ConnectionId, Incoming, Inner, Outcome, Piece, Pieces, Response, refusal,
 };
-use crate::server::OnClientGone;
 use crate::server::connection::panicked;
 use crate::server::exchange::{Polled, StopWaiter, ends_on_stop, poll_piece};
 use crate::server::refused::Reason;
@@ -309,13 +308,6 @@ impl Stream {
     async fn answer(mut self, mut running: Pin<Box<dyn Running>>) {
         let connection = Rc::clone(&self.connection);
         let worker = connection.worker();
-        let cancels = match worker.settings.on_client_gone {
-            OnClientGone::Cancel => true,
-            OnClientGone::CancelSafe => {
-                matches!(self.method, Method::Get | Method::Head | Method::Options | Method::Trace)
-            }
-            OnClientGone::Finish => false,
-        };
         let mut watches = true;
         let polled = poll_fn(|context| {
             if let Some(pump) = &mut self.pump {
@@ -331,7 +323,7 @@ impl Stream {
                 add(&worker.counts().clients_gone, 1);
                 worker.places.set_gone(self.place.id);
                 worker.wake_place(self.place.id);
-                if cancels {
+                if worker.cancels(self.place.id, self.method) {
                     return Poll::Ready(Err(Lost::Gone));
                 }
             }
