@@ -55,6 +55,8 @@ pub struct Incoming<'r> {
     pub lines: Vec<(&'r [u8], &'r [u8])>,
     /// The client.
     pub client: Option<SocketAddr>,
+    /// The address that the client connected to, if it was asked for.
+    pub local: Option<SocketAddr>,
     /// Where the application begins, without a slash at its end.
     pub root_path: &'r str,
     /// Bytes of the body, if that is known.
@@ -271,7 +273,13 @@ impl Incoming<'_> {
             // No parser of requests lets it through; here it would move every string behind it.
             new.iter_mut().filter(|byte| **byte == 0).for_each(|byte| *byte = b' ');
         };
-        let (host, port) = self.server();
+        let (host, port) = match self.local {
+            Some(local) => (local.ip().to_canonical().to_string(), local.port()),
+            None => {
+                let (host, port) = self.server();
+                (host.to_owned(), port)
+            }
+        };
         let (client, client_port) = match self.client {
             Some(client) => (client.ip().to_canonical().to_string(), client.port().to_string()),
             None => Default::default(),
@@ -287,7 +295,7 @@ impl Incoming<'_> {
             self.authority,
             &client,
             &client_port,
-            host,
+            &host,
             &port.to_string(),
             self.root_path,
             &body_bytes,
@@ -357,6 +365,7 @@ mod tests {
                 (b"Content-Type", b"text/plain"),
             ],
             client: Some("[::ffff:192.0.2.1]:4711".parse().unwrap()),
+            local: None,
             root_path: "/app",
             body_bytes: Some(3),
             id: "id",

@@ -76,6 +76,7 @@ impl Probe {
             authority: "localhost",
             lines: vec![(b"host", b"localhost"), (b"user-agent", b"ringroad")],
             client: None,
+            local: None,
             root_path,
             body_bytes: Some(0),
             id: "health",

@@ -251,6 +251,10 @@ impl Asked {
             authority: request.authority().unwrap_or("localhost"),
             lines,
             client: self.client,
+            // Only these programs are told it: it costs a call of the system.
+            local: matches!(place.pool.settings().launch, ringroad_app::Launch::Php { .. })
+                .then(|| request.local_addr())
+                .flatten(),
             root_path,
             body_bytes,
             id: &self.id,

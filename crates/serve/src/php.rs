@@ -540,7 +540,7 @@ impl Php {
         params.push("SERVER_NAME", server);
         params.push("SERVER_PORT", port.unwrap_or(if https { "443" } else { "80" }));
         params.push("HTTP_HOST", authority);
-        if let Some(server) = request.connection().and_then(|info| info.server) {
+        if let Some(server) = request.local_addr() {
             params.push("SERVER_ADDR", server.ip().to_canonical().to_string());
         }
         let peer = request.peer_addr();

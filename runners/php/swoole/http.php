@@ -71,11 +71,22 @@ namespace Ringroad {
             } catch (Throwable $why) {
                 Os::say('PHP Fatal error:  Uncaught ' . Os::shown($why)[0] . "\n");
                 $response->drop();
-                $sink->fail((string) $why);
-            } finally {
-                foreach ($request->tmpfiles ?? [] as $file) {
-                    @\unlink($file);
-                }
+                // The log has the last line of it.
+                [$text, $file, $line] = Os::shown($why);
+                $sink->fail("$text\n" . $why::class . ': ' . \strtr($why->getMessage(), "\r\n", '  ') . " in $file:$line");
+            }
+        }
+    }
+
+    /** Uploads that are not moved go with the last reference to their request: another coroutine may still need them. */
+    final class Uploads
+    {
+        public array $files = [];
+
+        public function __destruct()
+        {
+            foreach ($this->files as $file) {
+                @\unlink($file);
             }
         }
     }
@@ -170,6 +181,17 @@ namespace Ringroad {
             return $text === false ? $body : $text;
         }
 
+        /** What stands behind the first `;` of a line, by names in lower case; values may be in quotes. */
+        private static function parameters(string $line): array
+        {
+            $all = [];
+            \preg_match_all('/;\s*([^=;\s]+)\s*=\s*(?:"((?:[^"\\\\]++|\\\\.)*+)"|([^;]*))/s', $line, $found, PREG_SET_ORDER);
+            foreach ($found as $one) {
+                $all[\strtolower($one[1])] ??= isset($one[3]) ? \trim($one[3]) : \preg_replace('/\\\\(["\\\\])/', '$1', $one[2]);
+            }
+            return $all;
+        }
+
         /** `$split`: files with keys in their names are ordered as PHP's own `$_FILES`. */
         private static function multipart(Request $request, string $body, string $boundary, string $folder, bool $split): void
         {
@@ -180,32 +202,36 @@ namespace Ringroad {
                     continue;
                 }
                 [$head, $content] = \explode("\r\n\r\n", \substr($part, 2), 2);
-                if (!\preg_match('/^content-disposition:[^\r\n]*?[; ]name="?([^"\r\n;]*)"?/im', $head, $name)) {
+                $says = self::parameters(\preg_match('/^content-disposition:([^\r\n]*)/im', $head, $found) ? $found[1] : '');
+                $name = $says['name'] ?? null;
+                if ($name === null) {
                     continue;
                 }
-                if (!\preg_match('/^content-disposition:[^\r\n]*?filename="([^"]*)"/im', $head, $file)) {
-                    $fields[] = \urlencode($name[1]) . '=' . \urlencode($content);
+                if (!isset($says['filename'])) {
+                    $fields[] = \urlencode($name) . '=' . \urlencode($content);
                     continue;
                 }
-                $type = \preg_match('/^content-type:\s*([^\r\n;]+)/im', $head, $found) ? $found[1] : '';
+                // Old browsers send the whole path, with backslashes.
+                $file = \preg_replace('#^.*[/\\\\]#s', '', $says['filename']);
+                $type = \preg_match('/^content-type:\s*([^\r\n;]+)/im', $head, $found) ? \trim($found[1]) : '';
                 $path = '';
-                $error = $file[1] === '' ? UPLOAD_ERR_NO_FILE : UPLOAD_ERR_OK;
+                $error = $file === '' ? UPLOAD_ERR_NO_FILE : UPLOAD_ERR_OK;
                 if ($error === UPLOAD_ERR_OK) {
                     $path = (string) @\tempnam($folder, 'swoole.upfile.');
                     if ($path === '' || @\file_put_contents($path, $content) !== \strlen($content)) {
                         $error = UPLOAD_ERR_CANT_WRITE;
                     } else {
-                        $request->tmpfiles[] = $path;
+                        $request->keep($path);
                     }
                 }
-                $one = ['name' => \basename($file[1]), 'type' => $error === UPLOAD_ERR_NO_FILE ? '' : $type, 'tmp_name' => $path, 'error' => $error,
+                $one = ['name' => $file, 'type' => $error === UPLOAD_ERR_NO_FILE ? '' : $type, 'tmp_name' => $path, 'error' => $error,
                     'size' => \strlen($content)];
                 // The keys of PHP's own arrays: `a[b][]`.
-                \preg_match('/^([^\[]+)(.*)$/', $name[1], $keys);
+                \preg_match('/^([^\[]+)(.*)$/', $name, $keys);
                 \preg_match_all('/\[([^\]]*)\]/', $keys[2] ?? '', $more);
                 $columns = $split && $more[1] ? $one : [$one];
                 foreach ($columns as $what => $value) {
-                    $place = &$request->files[\strtr($keys[1] ?? $name[1], '. ', '__')];
+                    $place = &$request->files[\strtr($keys[1] ?? $name, '. ', '__')];
                     foreach ($columns === $one ? [$what, ...$more[1]] : $more[1] as $key) {
                         if ($key === '') {
                             $place[] = null;
@@ -244,6 +270,15 @@ namespace Swoole\Http {
         private string $raw = '';
         private bool $completed = true;
         private array $options = [];
+        private ?\Ringroad\Uploads $uploads = null;
+
+        /** @internal A file of this request. */
+        public function keep(string $path): void
+        {
+            $this->tmpfiles[] = $path;
+            $this->uploads ??= new \Ringroad\Uploads();
+            $this->uploads->files[] = $path;
+        }
 
         public function __debugInfo(): array
         {
@@ -308,6 +343,7 @@ namespace Swoole\Http {
             foreach (['header', 'cookie', 'get', 'files', 'post', 'tmpfiles'] as $name) {
                 $this->$name = $made->$name;
             }
+            $this->uploads = $made->uploads;
             $this->server = \array_diff_key($made->server, ['remote_port' => 1, 'remote_addr' => 1, 'server_port' => 1,
                 'master_time' => 1]);
             $this->content = $made->getContent();
@@ -322,7 +358,9 @@ namespace Swoole\Http {
             $query = isset($this->server['query_string']) ? '?' . $this->server['query_string'] : '';
             $text = "{$this->server['request_method']} {$this->server['request_uri']}$query {$this->server['server_protocol']}\r\n";
             foreach ($this->header ?? [] as $name => $value) {
-                $text .= \ucwords($name, '-') . ": $value\r\n";
+                foreach ((array) $value as $one) {
+                    $text .= \ucwords($name, '-') . ": $one\r\n";
+                }
             }
             return "$text\r\n$this->content";
         }

@@ -251,13 +251,18 @@ namespace Swoole\Coroutine\Http {
             if ($files) {
                 $boundary = '----SwooleBoundary' . \bin2hex(\random_bytes(8));
                 $parts = '';
+                // What would end a name, or its line, is written as browsers write it.
+                $quoted = static fn (string $text): string => \strtr($text, ['"' => '%22', "\r" => '%0D', "\n" => '%0A']);
                 foreach (\is_array($body) ? $body : [] as $name => $value) {
+                    $name = $quoted((string) $name);
                     $parts .= "--$boundary\r\nContent-Disposition: form-data; name=\"$name\"\r\n\r\n$value\r\n";
                 }
                 foreach ($files as $file) {
                     $content = $file['content'] ?? \file_get_contents($file['path'], false, null, $file['offset'], $file['size']);
-                    $parts .= "--$boundary\r\nContent-Disposition: form-data; name=\"{$file['name']}\"; filename=\""
-                        . "{$file['filename']}\"\r\nContent-Type: {$file['type']}\r\n\r\n$content\r\n";
+                    [$name, $own] = \array_map($quoted, [$file['name'], $file['filename']]);
+                    $type = \strtr($file['type'], "\r\n", '  ');
+                    $parts .= "--$boundary\r\nContent-Disposition: form-data; name=\"$name\"; filename=\"$own\"\r\n"
+                        . "Content-Type: $type\r\n\r\n$content\r\n";
                 }
                 $body = "$parts--$boundary--\r\n";
                 $lines['Content-Type'] = "multipart/form-data; boundary=$boundary";
@@ -302,6 +307,9 @@ namespace Swoole\Coroutine\Http {
                 $lines['Content-Length'] = \strlen((string) $body);
             }
             $path = $path === '' ? '/' : $path;
+            if (\preg_match('/[\r\n\0]/', $method . $path)) {
+                throw new \InvalidArgumentException('the method or the path has a control character');
+            }
             $text = "$method $path HTTP/1.1\r\n";
             foreach ($lines as $name => $value) {
                 if (\preg_match('/[\r\n\0]/', $name . $value)) {

@@ -244,6 +244,7 @@ namespace Ringroad {
             $id = isset($names['RINGROAD_TASK']) ? $this->workers + $slot : $slot;
             if (isset($this->children[$id])) {
                 $old = $this->children[$id];
+                $old['pipe']->send(['replaced'], false);
                 $this->children["old{$old['pid']}"] = $old;
                 unset($this->children[$id]);
             }

@@ -330,6 +330,10 @@ namespace Ringroad {
         /** @var array<int, Stream> */
         private array $streams = [];
         private string $in = '';
+        /** So much of it is read. */
+        private int $at = 0;
+        /** How often it was read. */
+        private int $reads = 0;
         private string $out = '';
         public int $sessions = 0;
         /** Bytes that are sent though more may follow. */
@@ -448,9 +452,12 @@ namespace Ringroad {
                 return;
             }
             if ($this->in !== '') {
-                $bytes = $this->in . $bytes;
+                $bytes = \substr($this->in, $this->at) . $bytes;
             }
-            // Answers to requests that came together leave together, if all requests before were quick.
+            // Answers to requests that came together leave together, if all requests before were quick. A program that
+            // blocks in a callback reads on from there (`pump`): what is next is in the link, not in this call.
+            $this->in = $bytes;
+            $reads = ++$this->reads;
             $at = 0;
             $size = \strlen($bytes);
             while ($size - $at >= 12) {
@@ -459,6 +466,7 @@ namespace Ringroad {
                 if ($size - $at - 12 < $length) {
                     break;
                 }
+                $this->at = $at + 12 + $length;
                 $this->gathers = $this->quick >= self::QUICK;
                 $began = \hrtime(true);
                 if ($kind === Rwp::REQUEST || $kind === Rwp::WS_OPEN) {
@@ -467,9 +475,16 @@ namespace Ringroad {
                     $this->take($kind, $flags, $aux, $id, \substr($bytes, $at + 12, $length));
                 }
                 $this->quick = \hrtime(true) - $began < 200_000 ? $this->quick + 1 : 0;
-                $at += 12 + $length;
+                if ($reads !== $this->reads) {
+                    // It has read on, and done all there was.
+                    $this->gathers = false;
+                    $this->out === '' || $this->flush();
+                    return;
+                }
+                $at = $this->at;
             }
             $this->in = $at === $size ? '' : \substr($bytes, $at);
+            $this->at = 0;
             $this->gathers = false;
             $this->out === '' || $this->flush();
         }
@@ -605,6 +620,9 @@ namespace Ringroad {
     /** This process as a worker of Ringroad. */
     final class Worker
     {
+        /** To a program that wants to speak TLS. */
+        public const PLAIN = 'the program asks for TLS, which is for Ringroad to speak: tls-cert and tls-key of its command line, [tls] of '
+            . 'its configuration';
         public int $window = 1 << 18;
         public int $served = 0;
         /** @var array<int, Link> */

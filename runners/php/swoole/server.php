@@ -39,11 +39,31 @@ namespace Swoole {
             'beforereload', 'afterreload', 'managerstart', 'managerstop', 'task', 'finish', 'pipemessage', 'connect', 'receive',
             'close', 'packet', 'bufferfull', 'bufferempty', 'request', 'handshake', 'open', 'message', 'disconnect',
             'beforehandshakeresponse'];
+        /** Settings that count everywhere. */
+        private const COUNT = ['worker_num', 'max_request', 'dispatch_mode', 'enable_coroutine', 'max_coroutine', 'max_coro_num',
+            'task_worker_num', 'task_enable_coroutine', 'task_use_object', 'task_object', 'task_max_request', 'event_object',
+            'http_parse_cookie', 'http_parse_post', 'http_parse_files', 'upload_tmp_dir', 'websocket_subprotocol',
+            'enable_static_handler', 'document_root', 'static_handler_locations', 'http_index_files', 'log_file', 'log_level',
+            'log_date_format', 'pid_file'];
+        /** Settings that count without Ringroad only: behind it those of the server do. */
+        private const ALONE = ['max_request_grace', 'max_concurrency', 'worker_max_concurrency', 'output_buffer_size',
+            'buffer_output_size', 'max_wait_time', 'reload_async', 'package_max_length', 'upload_max_filesize', 'http_compression',
+            'http_compression_level', 'http_gzip_level', 'http_compression_min_length', 'compression_min_length',
+            'http_compression_types', 'compression_types', 'ssl_cert_file', 'ssl_key_file', 'ssl_verify_peer', 'ssl_cafile',
+            'ssl_allow_self_signed', 'ssl_client_cert_file', 'ssl_capath', 'ssl_verify_depth', 'ssl_sni_certs', 'ssl_ciphers',
+            'ssl_passphrase', 'heartbeat_check_interval', 'heartbeat_idle_time', 'open_eof_check', 'open_eof_split', 'package_eof',
+            'open_length_check', 'package_length_type', 'package_length_offset', 'package_body_offset', 'package_length_func',
+            'open_http_protocol', 'open_websocket_protocol', 'open_websocket_close_frame', 'open_websocket_ping_frame',
+            'open_websocket_pong_frame', 'websocket_compression', 'daemonize'];
         protected array $callbacks = [];
         /** @var array<int, Connection> connections of this worker, without Ringroad */
         protected array $mine = [];
-        /** @var array<int, \Ringroad\Sink> answers that are not given yet */
+        /** @var array<int, \Ringroad\Sink> answers that are not given yet, behind Ringroad */
         protected array $sinks = [];
+        /** @var array<int, array> what `server` of their requests is */
+        protected array $asking = [];
+        /** So many may be there until those are looked for that have been given. */
+        protected int $sweep = 1024;
         private ?\Ringroad\Worker $worker = null;
         private ?Pipe $pipe = null;
         /** The number of the first task worker between the processes. Ringroad may have any number of workers. */
@@ -57,6 +77,8 @@ namespace Swoole {
         private ?Server\Task $task = null;
         private bool $started = false;
         private bool $stopping = false;
+        /** Another process has the number of this one, and the server goes on. */
+        private bool $replaced = false;
         private int $parent = 0;
         private int $began = 0;
         private int $served = 0;
@@ -238,6 +260,9 @@ namespace Swoole {
             $this->began = \time();
             $this->master_pid = $this->manager_pid = \getmypid();
             $this->parent = \function_exists('posix_getppid') ? \posix_getppid() : 0;
+            if (!\getenv('RINGROAD_TASK') && (int) \getenv('RINGROAD_SLOT') === 0) {
+                $this->tellOfSettings();
+            }
             $this->setting = ['worker_num' => $workers, 'task_worker_num' => $tasks] + $this->setting + ['output_buffer_size' => 4294967295,
                 'max_connection' => 100000];
             $this->numbers = new Atomic\Long(0);
@@ -280,6 +305,21 @@ namespace Swoole {
             return true;
         }
 
+        /** Tells once of settings that change nothing. What is off is not told. */
+        private function tellOfSettings(): void
+        {
+            $behind = \Ringroad\Worker::isOne();
+            $idle = \array_diff_key(\array_filter($this->setting), \array_flip([...self::COUNT, ...($behind ? [] : self::ALONE)]));
+            if ($behind && \in_array($this->setting['dispatch_mode'] ?? 0, [6, 7], true)) {
+                $idle['dispatch_mode'] = true;
+            }
+            if ($idle) {
+                Os::note(\SWOOLE_LOG_WARNING, 'these settings change nothing' . ($behind ? ' behind Ringroad' : '') . ': '
+                    . \implode(', ', \array_keys($idle)) . '; docs/learn/php.md lists those that count');
+            }
+            $behind && $this->ports[0]->ssl && Os::note(\SWOOLE_LOG_WARNING, \Ringroad\Worker::PLAIN);
+        }
+
         /** @internal This process is one of the server's. */
         public function enter(int $id, ?Pipe $pipe): void
         {
@@ -288,9 +328,11 @@ namespace Swoole {
             $this->worker_id = $this->taskworker ? $id - $this->base + $this->setting['worker_num'] : $id;
             $this->worker_pid = \getmypid();
             $this->pipe = $pipe;
-            $this->before = $this->board === null ? 0 : \unpack('q', $this->board->read($id % self::BOARD * 16 + 8, 8))[1];
             $this->nextNumber = $this->endNumber = 0;
-            $this->note();
+            if ($this->board !== null && !$this->taskworker) {
+                $this->before = \unpack('q', $this->board->read($id % self::BOARD * 16 + 8, 8))[1];
+                $this->note();
+            }
         }
 
         /** Writes the numbers of this process's requests where the others see them. */
@@ -392,7 +434,7 @@ namespace Swoole {
             Loop::run();
             // It is no coroutine, so it may start some and wait for them.
             isset($this->callbacks['workerstop']) && ($this->callbacks['workerstop'])($this, $this->worker_id);
-            if ($control !== null && $this->worker_id === 0) {
+            if ($control !== null && $this->worker_id === 0 && !$this->replaced) {
                 // The process that made the workers is ended by Ringroad at once.
                 $this->call('shutdown');
             }
@@ -460,6 +502,12 @@ namespace Swoole {
                 $grace = (int) ($this->setting['max_request_grace'] ?? 0);
                 $this->served >= $most + ($grace > 0 ? \random_int(0, $grace) : 0) && $this->leave();
             }
+        }
+
+        /** Ends this worker, as the program asks: behind Ringroad another one is ready before it leaves. */
+        private function end(): void
+        {
+            $this->worker !== null ? $this->worker->drain() : $this->leave();
         }
 
         /** Ends this worker when what is in progress is done. */
@@ -535,7 +583,7 @@ namespace Swoole {
         public function stop(int $workerId = -1, bool $waitEvent = false): bool
         {
             if ($workerId < 0 || $workerId === $this->worker_id) {
-                $this->leave();
+                $this->end();
                 return true;
             }
             return $this->pipe !== null && $this->pipe->send(['to', $this->inner($workerId), ['stop']], true);
@@ -584,8 +632,11 @@ namespace Swoole {
                 case 'shut':
                     unset($this->known[$message[1]]);
                     break;
+                case 'replaced':
+                    $this->replaced = true;
+                    break;
                 case 'stop':
-                    $this->leave();
+                    $this->end();
                     break;
             }
         }
@@ -979,7 +1030,7 @@ namespace Swoole {
 
         public function exists(int $fd): bool
         {
-            return isset($this->known[$fd]);
+            return isset($this->known[$fd]) || isset($this->asking[$fd]);
         }
 
         public function exist(int $fd): bool
@@ -1011,6 +1062,9 @@ namespace Swoole {
             $there = $this->elsewhere($fd, 'close', [$fd, $reset]);
             if ($there !== null) {
                 return $there;
+            }
+            if (isset($this->sinks[$fd])) {
+                return $this->sinks[$fd]->close();
             }
             if (!isset($this->mine[$fd])) {
                 return $this->none($fd);
@@ -1067,6 +1121,12 @@ namespace Swoole {
         public function getClientInfo(int $fd, int $reactor_id = -1, bool $ignoreError = false): array|false
         {
             $known = $this->known[$fd] ?? null;
+            if ($known === null && isset($this->asking[$fd])) {
+                // A request behind Ringroad, which this worker has.
+                $server = $this->asking[$fd];
+                $known = ['worker' => $this->worker_id, 'remote_ip' => $server['remote_addr'], 'remote_port' => $server['remote_port'],
+                    'server_port' => $server['server_port'], 'connect_time' => $server['request_time']];
+            }
             if ($known === null) {
                 return false;
             }
@@ -1431,7 +1491,10 @@ namespace Swoole\Http {
             if (!empty($this->setting['enable_static_handler']) && $this->file($request, $response)) {
                 return;
             }
-            $this->sinks[$request->fd] = $sink;
+            if ($sink instanceof \Ringroad\Stream) {
+                $this->sinks[$request->fd] = $sink;
+                $this->asking[$request->fd] = $request->server;
+            }
             try {
                 if (isset($this->callbacks['request'])) {
                     ($this->callbacks['request'])($request, $response);
@@ -1491,7 +1554,11 @@ namespace Swoole\Http {
         protected function settle(int $fd, Response $response): void
         {
             if (!$response->isDetached()) {
-                unset($this->sinks[$fd]);
+                unset($this->sinks[$fd], $this->asking[$fd]);
+            } elseif (\count($this->sinks) >= $this->sweep) {
+                $this->sinks = \array_filter($this->sinks, static fn (\Ringroad\Stream $sink): bool => !$sink->over);
+                $this->asking = \array_intersect_key($this->asking, $this->sinks);
+                $this->sweep = \max(1024, 2 * \count($this->sinks));
             }
         }
     }
@@ -1738,6 +1805,7 @@ namespace Swoole\Coroutine\Http {
                 if (!empty($welcome['mold'])) {
                     [$control, $welcome] = \Ringroad\Manager::copies($control);
                 }
+                $this->ssl && \Ringroad\Os::note(\SWOOLE_LOG_WARNING, \Ringroad\Worker::PLAIN);
                 (new \Ringroad\Worker($control, $welcome, $handler, true, 1000, true))->ready();
             } else {
                 // After `shutdown` it listens anew.

@@ -161,10 +161,13 @@ namespace Swoole\Coroutine {
                 $output .= (string) \fread($pipes[1], 65536);
             }
             \fclose($pipes[1]);
-            $pid = \proc_get_status($process)['pid'];
-            $status = self::waitPid($pid);
-            @\proc_close($process);
-            return ['code' => $status['code'] ?? 0, 'signal' => $status['signal'] ?? 0, 'output' => $output];
+            // It waits for the process, too: how that ended is told once, by the call that finds it ended.
+            for ($pause = 0.001; ($state = \proc_get_status($process))['running']; $pause = \min($pause * 1.5, 0.02)) {
+                Loop::wait($pause);
+            }
+            \proc_close($process);
+            return ['code' => $state['signaled'] ? 0 : $state['exitcode'], 'signal' => $state['signaled'] ? $state['termsig'] : 0,
+                'output' => $output];
         }
 
         public static function wait(float $timeout = -1): array|false

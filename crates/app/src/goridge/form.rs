@@ -189,6 +189,13 @@ pub async fn multipart(
     form
 }
 
+/// A file's name without its folders: programs put it behind a folder of their own, and some browsers send
+/// the whole path of another system.
+fn base_name(name: &str) -> &str {
+    let separators = ['/', '\\'];
+    name.trim_end_matches(separators).rsplit(separators).next().unwrap_or_default()
+}
+
 async fn parse(
     mut parts: multer::Multipart<'_>,
     folder: &Path,
@@ -203,7 +210,7 @@ async fn parse(
             return Err(BadForm::Malformed(format!("more than {FIELDS_MAX} fields")));
         }
         let Some(name) = part.name().map(str::to_owned) else { continue };
-        let Some(file_name) = part.file_name().map(str::to_owned) else {
+        let Some(file_name) = part.file_name().map(|name| base_name(name).to_owned()) else {
             let mut text = Vec::new();
             while let Some(piece) = part.chunk().await.map_err(malformed)? {
                 text_bytes += piece.len();
@@ -276,6 +283,20 @@ mod tests {
             tree("a[=1&[b]=2&c]=3&d[e]f=4"),
             json!({ "a[": "1", "[b]": "2", "c]": "3", "d": { "e": "4" } })
         );
+    }
+
+    #[test]
+    fn a_files_name_has_no_folders() {
+        for (sent, name) in [
+            ("a.txt", "a.txt"),
+            ("../../etc/passwd", "passwd"),
+            ("C:\\dir\\x.txt", "x.txt"),
+            ("dir/", "dir"),
+            ("/", ""),
+            ("..", ".."),
+        ] {
+            assert_eq!(base_name(sent), name, "{sent}");
+        }
     }
 
     #[test]

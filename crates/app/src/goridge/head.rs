@@ -99,6 +99,7 @@ mod tests {
             authority: "example.org",
             lines: vec![(b"x-one", b"1"), (b"X-One", b"2"), (b"cookie", b"a=b%20c; d=e; a=f; broken")],
             client: Some("[::ffff:192.0.2.7]:99".parse().unwrap()),
+            local: None,
             root_path: "",
             body_bytes: Some(0),
             id: "7",

@@ -299,14 +299,26 @@ impl Canceller {
     /// ENOTCONN: the stream is closed, its peer has closed, or the socket is a listener. EAFNOSUPPORT: a Unix
     /// socket. EOPNOTSUPP: the stream is direct.
     pub fn peer_addr(&self) -> Result<SocketAddr> {
+        self.name("getpeername", |on| Call::PeerName { on })
+    }
+
+    /// Returns the stream's own address, without owning the stream (`getsockname(2)`).
+    ///
+    /// # Errors
+    /// ENOTCONN: the stream is closed. EAFNOSUPPORT: a Unix socket. EOPNOTSUPP: the stream is direct.
+    pub fn local_addr(&self) -> Result<SocketAddr> {
+        self.name("getsockname", |on| Call::LocalName { on })
+    }
+
+    fn name(&self, what: &'static str, call: impl FnOnce(Target) -> Call<'static>) -> Result<SocketAddr> {
         let asked = self.core.with_io(|io| match io.table.is_open(self.target) {
             // Its number may have changed.
-            true => io.call(Call::PeerName { on: io.table.target(self.target.index) }),
-            false => Err(Error::errno("getpeername", libc::ENOTCONN).hint("the stream is closed")),
+            true => io.call(call(io.table.target(self.target.index))),
+            false => Err(Error::errno(what, libc::ENOTCONN).hint("the stream is closed")),
         });
-        match asked.unwrap_or_else(|| Err(gone("getpeername")))? {
+        match asked.unwrap_or_else(|| Err(gone(what)))? {
             Answer::Name(Address::Inet(name)) => Ok(name),
-            Answer::Name(_) => Err(Error::errno("getpeername", libc::EAFNOSUPPORT)),
+            Answer::Name(_) => Err(Error::errno(what, libc::EAFNOSUPPORT)),
             other => unreachable!("a name, not {other:?}"),
         }
     }

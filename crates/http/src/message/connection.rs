@@ -92,6 +92,8 @@ impl Drop for GoneRule {
 pub(crate) trait ConnectionHost {
     /// `None` when the connection is over.
     fn info(&self, id: ConnectionId) -> Option<ConnectionInfo>;
+    /// The address that the client connected to.
+    fn local(&self, id: ConnectionId) -> Option<SocketAddr>;
     /// Ready when the client has left, or the connection is over.
     fn poll_gone(&self, id: ConnectionId, waiter: &mut Option<u64>, context: &mut Context<'_>) -> Poll<()>;
     /// Ready when the server stops.
@@ -106,11 +108,18 @@ pub(crate) trait ConnectionHost {
 }
 
 /// The facts of a connection, for a request that outlives it.
-pub(crate) struct Remembered(pub(crate) ConnectionInfo);
+pub(crate) struct Remembered {
+    pub(crate) info: ConnectionInfo,
+    pub(crate) local: Option<SocketAddr>,
+}
 
 impl ConnectionHost for Remembered {
     fn info(&self, _: ConnectionId) -> Option<ConnectionInfo> {
-        Some(self.0.clone())
+        Some(self.info.clone())
+    }
+
+    fn local(&self, _: ConnectionId) -> Option<SocketAddr> {
+        self.local
     }
 
     fn poll_gone(&self, _: ConnectionId, _: &mut Option<u64>, _: &mut Context<'_>) -> Poll<()> {

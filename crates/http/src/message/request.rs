@@ -237,7 +237,9 @@ impl Request {
         copy.copy(&self.head(), HeadRoute::default(), None);
         copy.stamp = None;
         copy.detached = true;
-        copy.host = self.connection().map(|info| Rc::new(Remembered(info)) as Rc<dyn ConnectionHost>);
+        copy.host = self
+            .connection()
+            .map(|info| Rc::new(Remembered { info, local: self.local_addr() }) as Rc<dyn ConnectionHost>);
         Request { head: Some(copy), body: RequestBody::empty() }
     }
 
@@ -268,6 +270,14 @@ impl Request {
     /// without a PROXY line.
     pub fn peer_addr(&self) -> Option<SocketAddr> {
         self.connection()?.client
+    }
+
+    /// The address that the client connected to: what a PROXY line from a
+    /// [trusted](crate::Server::proxy_from) address told, or the connection's own. Each call asks the system.
+    /// `None` when the connection is over, and for a Unix socket without a PROXY line.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        let told = self.connection().and_then(|info| info.server);
+        told.or_else(|| self.host()?.local(self.connection_id()))
     }
 
     /// Returns facts about the connection; `None` when it has ended.

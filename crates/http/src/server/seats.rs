@@ -307,6 +307,12 @@ impl Seats {
         Some(info)
     }
 
+    /// Returns the address that the client connected to, as the system tells it. `None` for a Unix socket,
+    /// and when the connection has ended.
+    pub(crate) fn local(&self, id: ConnectionId) -> Option<std::net::SocketAddr> {
+        self.with(id, |seat| seat.canceller.clone())??.local_addr()
+    }
+
     /// Records an event that did not come from the connection itself.
     pub(crate) fn set_info(&self, id: ConnectionId, info: ConnectionInfo) {
         self.infos.borrow_mut().insert(id.index, (id.visit, info));

@@ -250,6 +250,10 @@ impl ConnectionHost for Worker {
         self.seats.info(self.places.connection_of(id)?)
     }
 
+    fn local(&self, id: ConnectionId) -> Option<SocketAddr> {
+        self.seats.local(self.places.connection_of(id)?)
+    }
+
     fn poll_gone(&self, id: ConnectionId, waiter: &mut Option<u64>, context: &mut Context<'_>) -> Poll<()> {
         let Some(connection) = self.places.connection_of(id) else { return Poll::Ready(()) };
         if self.places.is_gone(id) || self.seats.is_gone(connection) {

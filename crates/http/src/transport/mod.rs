@@ -366,6 +366,14 @@ impl TransportCanceller {
             Cancels::Tunnel(_) => None,
         }
     }
+
+    /// Returns the socket's own address.
+    pub(crate) fn local_addr(&self) -> Option<SocketAddr> {
+        match &self.0 {
+            Cancels::Socket(canceller) => canceller.local_addr().ok(),
+            Cancels::Tunnel(_) => None,
+        }
+    }
 }
 
 impl fmt::Debug for TransportCanceller {

@@ -44,6 +44,13 @@ drivers!(a_request_knows_the_address_of_its_peer, |driver: DriverName| {
     }
 });
 
+drivers!(a_request_knows_the_address_that_its_client_connected_to, |driver: DriverName| {
+    let told = |request: Request| async move { request.local_addr().unwrap().to_string() };
+    let server = start(driver, Server::new().route("/", get(told)));
+    let mut client = Client::new(server.address());
+    assert_eq!(client.get("/").text(), client.stream().peer_addr().unwrap().to_string());
+});
+
 drivers!(a_request_kept_beyond_its_connection_has_no_peer, |driver: DriverName| {
     let (give, taken) = std::sync::mpsc::channel();
     let keep = move |request: Request| {

@@ -7,8 +7,28 @@ $server = new Swoole\Http\Server('127.0.0.1', 0);
 $server->set(['worker_num' => 1]);
 $meeting = new Channel(1);
 $server->on('workerStart', fn ($server, $id) => print("worker $id listens on {$server->port}\n"));
-$server->on('request', function ($request, $response) use ($meeting) {
+$server->on('request', function ($request, $response) use ($meeting, $server) {
     switch ($request->server['request_uri']) {
+        case '/upload':
+            // The callback ends before the file is read.
+            go(function () use ($request, $response) {
+                Co::sleep(0.001);
+                $file = $request->files['f']['tmp_name'];
+                $response->end(json_encode([file_get_contents($file), $file]));
+            });
+            break;
+        case '/data':
+            $response->end($request->getData());
+            break;
+        case '/info':
+            $info = $server->getClientInfo($request->fd);
+            $response->end(json_encode([$info['remote_ip'] === $request->server['remote_addr'],
+                $info['remote_port'] === $request->server['remote_port'], $server->exists($request->fd),
+                $server->getClientInfo(1 << 40)]));
+            break;
+        case '/place':
+            $response->end($request->server['server_addr'] . ':' . $request->server['server_port']);
+            break;
         case '/request':
             $response->end(json_encode([$request->server['request_method'], $request->get, $request->cookie,
                 $request->header['x-a'] ?? null, $request->server['query_string'], $request->server['remote_addr']]));

@@ -514,6 +514,35 @@ $checks = [
         unlink($file);
         return [[preg_match('/^\[[^\]]+\]\tWARNING\t\(ERRNO 778\): noted\n$/', $text), 1]];
     },
+    'exec tells how a command has ended' => function () {
+        $ended = [];
+        run(function () use (&$ended) {
+            foreach (['exit 3', 'echo a; exit 4', 'kill -9 $$', 'sleep 0.02; exit 5'] as $command) {
+                $ended[] = array_values(Coroutine\System::exec($command));
+            }
+        });
+        return [[$ended, [[3, 0, ''], [4, 0, "a\n"], [0, 9, ''], [5, 0, '']]]];
+    },
+    'names of a form that the client sends end nothing' => function () {
+        $sent = '';
+        run(function () use (&$sent) {
+            $server = new Coroutine\Http\Server('127.0.0.1', 0);
+            $server->handle('/', function ($request, $response) use (&$sent, $server) {
+                $sent = $request->rawContent();
+                $response->end();
+                $server->shutdown();
+            });
+            Coroutine::create(fn () => $server->start());
+            $client = new Client('127.0.0.1', $server->port);
+            $client->addData('bytes', "a\"b", 'text/plain', "c\"\r\nX: d");
+            $client->post('/', ["e\"f" => 'g']);
+        });
+        run(function () use (&$refused) {
+            $refused = thrown(fn () => (new Client('127.0.0.1', 1))->get("/ HTTP/1.1\r\nX: y"));
+        });
+        return [[str_contains($sent, 'name="a%22b"; filename="c%22%0D%0AX: d"'), true], [str_contains($sent, 'name="e%22f"'), true],
+            [$refused, 'the method or the path has a control character']];
+    },
 ];
 
 foreach ($checks as $name => $check) {

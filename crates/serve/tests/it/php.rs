@@ -148,6 +148,7 @@ drivers!(variables_are_those_of_cgi_and_header_lines_cannot_forge_them, |driver:
         ("SERVER_NAME", "example.org".to_owned()),
         ("SERVER_PORT", "81".to_owned()),
         ("REMOTE_ADDR", "127.0.0.1".to_owned()),
+        ("SERVER_ADDR", "127.0.0.1".to_owned()),
         ("HTTP_HOST", "example.org:81".to_owned()),
         ("HTTP_COOKIE", "a=1; b=2".to_owned()),
         ("HTTP_X_A", "1, 2".to_owned()),

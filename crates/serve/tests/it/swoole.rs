@@ -50,6 +50,15 @@ fn told(site: &Site, part: &str) {
     while !site.event().to_string().contains(part) {}
 }
 
+/// Waits for lines of the program, in any order.
+fn told_all<const N: usize>(site: &Site, parts: [&str; N]) {
+    let mut left = parts.to_vec();
+    while !left.is_empty() {
+        let event = site.event().to_string();
+        left.retain(|part| !event.contains(part));
+    }
+}
+
 /// A whole answer, with its date masked.
 fn whole(site: &Site, path: &str) -> String {
     let reply = site.client().get(path);
@@ -144,6 +153,9 @@ fn serves(mut connect: impl FnMut() -> Client) {
     let told = client.ask("GET", "/request", &lines);
     let told = told.text();
     assert!(told.contains("{\"c\":\"d\",\"f\":\"g\"},[\"1\",\"2\",\"3\"]"), "{told}");
+    let told = client.ask("GET", "/data?q", &lines);
+    assert!(told.text().contains("X-A: 1\r\nX-A: 2\r\nX-A: 3\r\n"), "{}", told.text());
+    assert_eq!(client.get("/info").text(), "[true,true,true,false]");
     let mut post = |path: &str, kind: &str, body: &[u8]| {
         let length = body.len();
         client.send(format!(
@@ -159,6 +171,23 @@ fn serves(mut connect: impl FnMut() -> Client) {
                 name=\"f\"; filename=\"f.txt\"\r\nContent-Type: text/plain\r\n\r\nhello\r\n--x--\r\n";
     let posted = post("/post", "multipart/form-data; boundary=x", body.as_bytes());
     assert_eq!(posted.text(), "[{\"a\":\"1\"},{\"f\":[\"f.txt\",\"hello\"]}]");
+    // Names of parts without quotes, in another order, with quotes inside, and with folders.
+    for (says, named) in [
+        ("name=f; filename=f.txt", "f.txt"),
+        ("filename=\"g; name=x\"; name=\"f\"", "g; name=x"),
+        ("name=\"f\"; filename=\"a\\\"b.txt\"", "a\\\"b.txt"),
+        ("name=\"f\"; filename=\"../up.txt\"", "up.txt"),
+        ("name=\"f\"; filename=\"C:\\up.txt\"", "up.txt"),
+    ] {
+        let body = format!("--x\r\nContent-Disposition: form-data; {says}\r\n\r\nhello\r\n--x--\r\n");
+        let posted = post("/post", "multipart/form-data; boundary=x", body.as_bytes());
+        assert_eq!(posted.text(), format!("[null,{{\"f\":[\"{named}\",\"hello\"]}}]"));
+    }
+    let body = "--x\r\nContent-Disposition: form-data; name=\"f\"; filename=\"a\"\r\n\r\nhello\r\n--x--\r\n";
+    let posted = post("/upload", "multipart/form-data; boundary=x", body.as_bytes());
+    let told: (String, std::path::PathBuf) = serde_json::from_str(posted.text()).unwrap();
+    assert_eq!(told.0, "hello");
+    wait_until("the file goes with the request", || !told.1.exists());
     for size in [0, 1, 100_000, 1_000_000] {
         let body: Vec<u8> = (0..size).map(|at| (at % 251) as u8).collect();
         assert!(post("/echo", "x/y", &body).body == body, "{size}");
@@ -193,7 +222,76 @@ drivers!(a_server_of_swoole_gets_and_gives_what_its_manual_says, |driver: Driver
     let site = site(driver, SERVER);
     told(&site, "worker 0 listens on 0");
     serves(|| site.client());
-    told(&site, "Uncaught RuntimeException: thrown");
+    // What the program prints, and the line of the request, which names the cause, too, in any order.
+    told_all(
+        &site,
+        ["Uncaught RuntimeException: thrown", "on GET /throw: app web[0]: RuntimeException: thrown in "],
+    );
+    // The client cannot choose it.
+    let reply = site.client().send("GET /place HTTP/1.1\r\nHost: evil:1\r\n\r\n").reply();
+    assert_eq!(reply.text(), site.address().to_string());
+});
+
+drivers!(a_program_without_coroutines_gets_and_gives_bodies_of_any_size, |driver: DriverName| {
+    if !php() {
+        return;
+    }
+    // It blocks in `write` until there is room, and what comes meanwhile is no part of what came before.
+    let site = site(
+        driver,
+        "<?php\n$server = new Swoole\\Http\\Server('127.0.0.1', 0);\n$server->set(['enable_coroutine' => false]);\n\
+         $server->on('request', function ($request, $response) {\n    foreach (str_split($request->rawContent(), 100000) as \
+         $part) {\n        $response->write($part);\n    }\n    $response->end();\n});\n$server->start();\n",
+    );
+    let mut client = site.client();
+    for size in [1, 300_000, 1_000_000, 3_000_000] {
+        let body: Vec<u8> = (0..size).map(|at| (at % 251) as u8).collect();
+        client.send(format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {size}\r\n\r\n"));
+        assert!(client.send(&body).reply().body == body, "{size}");
+    }
+});
+
+drivers!(a_worker_that_stops_itself_is_replaced_and_has_not_failed, |driver: DriverName| {
+    if !php() {
+        return;
+    }
+    let program = "<?php\n$server = new Swoole\\Http\\Server('127.0.0.1', 0);\n$server->set(['worker_num' => 1]);\n\
+                   $server->on('workerError', fn (...$what) => print(\"failed\\n\"));\n\
+                   $server->on('shutdown', fn (...$what) => print(\"failed\\n\"));\n\
+                   $server->on('workerStop', fn (...$what) => print(\"stopped\\n\"));\n\
+                   $server->on('request', function ($request, $response) use ($server) {\n    $request->get === null || \
+                   $server->stop();\n    $response->end((string) getmypid());\n});\n$server->start();\n";
+    let site = site(driver, program);
+    let mut client = site.client();
+    // What the first one says last has come when the second one ends.
+    for _ in 0..2 {
+        let first = client.get("/").text().to_owned();
+        assert_eq!(client.get("/?stop").text(), first);
+        loop {
+            let event = site.event().to_string();
+            assert!(!event.contains("failed") && !event.contains("died"), "{event}");
+            if event.contains("stopped") {
+                break;
+            }
+        }
+        assert_ne!(client.get("/").text(), first);
+    }
+});
+
+drivers!(settings_of_a_program_that_change_nothing_are_told, |driver: DriverName| {
+    if !php() {
+        return;
+    }
+    let settings =
+        "['worker_num' => 1, 'package_max_length' => 1 << 20, 'worker_nums' => 4, 'daemonize' => false]";
+    let program = DOCUMENT_001
+        .replace("9501)", "9501, SWOOLE_PROCESS, SWOOLE_SOCK_TCP | SWOOLE_SSL)")
+        .replace("$http->on", &format!("$http->set({settings});\n$http->on"));
+    assert_ne!(program, DOCUMENT_001);
+    let site = site(driver, &program);
+    told(&site, "these settings change nothing behind Ringroad: package_max_length, worker_nums;");
+    told(&site, "the program asks for TLS, which is for Ringroad to speak");
+    assert_eq!(site.client().get("/").status, 200);
 });
 
 drivers!(the_workers_of_a_server_share_tables_tasks_and_connections, |driver: DriverName| {
