@@ -620,6 +620,8 @@ impl Php {
             return Some(Ok(refused));
         };
         Some(match files.send_file(&self.route, root, &settings.files.types, &relative, flow).await {
+            // Its type and lifetime are those of the file, which a refusal has not.
+            Ok(Some(answer)) if answer.response.status_code().code() >= 400 => Ok(answer),
             Ok(Some(answer)) => answer.with(|mut response| {
                 for (name, value) in &head.lines {
                     if is_one_of(name, NOT_HANDED_BACK)

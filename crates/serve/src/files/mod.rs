@@ -196,7 +196,11 @@ impl Files {
         let settings = Static { precompressed: false, types: types.clone(), ..Static::of(Arc::clone(root)) };
         match self.fetch(&settings, path, None).await {
             Ok(item) => self.send(route, &settings, &flow.request, item, path, &flow.context).await.map(Some),
-            Err(Refused::Missing | Refused::Outside | Refused::Forbidden) => Ok(None),
+            Err(Refused::Missing | Refused::Outside) => Ok(None),
+            Err(Refused::Forbidden) => {
+                flow.context.fault("the file that the answer names may not be read".to_owned());
+                Ok(Some(refusal(Refused::Forbidden, &flow.context)))
+            }
             Err(why) => Ok(Some(refusal(why, &flow.context))),
         }
     }
