@@ -19,7 +19,7 @@ use ringroad_app::{
 };
 use ringroad_engine::spawn;
 use ringroad_gate::flow::{Flow, host};
-use ringroad_gate::path::{self, Spellings};
+use ringroad_gate::path::Spellings;
 use ringroad_gate::upstream::{CollectError, Collected, Spool, SpoolReader, hash};
 use ringroad_gate::words;
 use ringroad_http::{
@@ -221,10 +221,8 @@ impl Php {
             Place::Script(script, info) => (script, info, None),
             Place::File => return files.answer(&self.route, &settings.files, flow).await,
             Place::Folder => {
-                let path = path::with_single_slashes(flow.request.path());
-                let place = path::location(&format!("{path}/"), flow.request.query());
                 let status = page::moved(flow.request.method());
-                return Ok(Answer::plain(Response::redirect(status, &place)?));
+                return Ok(Answer::plain(Response::redirect(status, &flow.place_with_slash())?));
             }
             Place::Missing => match self.fall_back(flow).await {
                 Ok(Some(found)) => found,
@@ -503,7 +501,7 @@ impl Php {
         params.push("SCRIPT_NAME", name);
         params.push("DOCUMENT_ROOT", root);
         params.push("DOCUMENT_URI", [name, info].concat());
-        params.push("REQUEST_URI", target);
+        params.push("REQUEST_URI", target.as_bytes());
         params.push("REQUEST_METHOD", request.method_name());
         params.push("QUERY_STRING", query.or(request.query()).unwrap_or_default());
         if !info.is_empty() {
