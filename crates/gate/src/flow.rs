@@ -9,6 +9,7 @@ use crate::client::Trust;
 use crate::path;
 use crate::template::{Values, Variable};
 use ringroad_http::{EncodeError, Request, Response, Version};
+use ringroad_wire::Form;
 use std::any::{Any, TypeId};
 use std::borrow::Cow;
 use std::cell::{Cell, OnceCell, RefCell};
@@ -367,10 +368,10 @@ impl Flow {
         }
     }
 
-    /// The target as it was understood, whatever later steps have made of it. For what decides by it: it is
-    /// the one that the route was chosen by.
-    pub fn target(&self) -> &str {
-        self.context.original.as_deref().unwrap_or_else(|| self.request.head().target())
+    /// Path and query as they were understood, whatever later steps have made of them. For what decides by
+    /// them: the route was chosen by these. A host that was sent before them is the request's authority.
+    pub fn target(&self) -> Cow<'_, str> {
+        self.context.original.as_deref().map_or_else(|| self.request.path_and_query(), Cow::Borrowed)
     }
 
     /// Path and query of the [target](Self::target): what clients and answers name, whatever the endpoint is
@@ -379,23 +380,42 @@ impl Flow {
         let Some(original) = self.context.original.as_deref() else {
             return (self.request.path(), self.request.query());
         };
-        // It may be a whole URL (RFC 9112 §3.2.2).
-        let target = match original.split_once("://") {
-            Some((scheme, rest)) if !scheme.contains(['/', '?']) => {
-                rest.find(['/', '?']).and_then(|at| rest.get(at..)).unwrap_or("/")
-            }
-            _ => original,
-        };
-        let (path, query) = match target.split_once('?') {
+        match original.split_once('?') {
             Some((path, query)) => (path, Some(query)),
-            None => (target, None),
+            None => (original, None),
+        }
+    }
+
+    /// The public path of what the endpoint is asked for, and its query: those of the request where a step
+    /// has written another path that does not end as the one that the client has asked for.
+    pub fn place(&self) -> (&str, Option<&str>) {
+        let (path, query) = self.public_path();
+        let rest = path::behind(path, self.context.route_path().len());
+        match self.is_rewritten() && !self.request.path().ends_with(rest) {
+            true => (self.request.path(), self.request.query()),
+            false => (path, query),
+        }
+    }
+
+    /// The `Location` of a folder that was asked for without the slash at its end.
+    pub fn place_with_slash(&self) -> String {
+        let (path, query) = match self.place() {
+            // The route's own path, of which a step has made another one.
+            (path, _)
+                if self.is_rewritten() && path::behind(path, self.context.route_path().len()).is_empty() =>
+            {
+                (self.request.path(), self.request.query())
+            }
+            place => place,
         };
-        (if path.is_empty() { "/" } else { path }, query)
+        path::location(&format!("{}/", path::with_single_slashes(path)), query)
     }
 
     /// The target as the client sent it, with its dots and slashes. For logs.
     pub fn sent_target(&self) -> &str {
-        self.context.sent.as_deref().unwrap_or_else(|| self.target())
+        let context = &self.context;
+        let understood = context.sent.as_deref().or(context.original.as_deref());
+        understood.unwrap_or_else(|| self.request.head().target())
     }
 
     /// Takes the segments `.` and `..` out of the path ([`path::without_dots`]), before anything has read it.
@@ -431,9 +451,14 @@ impl Flow {
     /// # Errors
     /// It does not begin with `/`, has a space, a control character or `#`, or is too long.
     pub fn rewrite(&mut self, target: &str) -> Result<(), EncodeError> {
-        let before = self.request.head().target().to_owned();
+        let request = &self.request;
+        let sent = (request.head().form() == Form::Absolute).then(|| request.head().target().into());
+        let before = request.path_and_query().into();
         self.request.set_target(target)?;
-        self.context.original.get_or_insert(before.into());
+        self.context.original.get_or_insert(before);
+        if let Some(sent) = sent {
+            self.context.sent.get_or_insert(sent);
+        }
         Ok(())
     }
 
@@ -533,7 +558,7 @@ impl Context {
         self.upstream.borrow().clone()
     }
 
-    /// The target that the client has asked for, if a step has changed it.
+    /// Path and query that the client has asked for, if a step has changed them.
     pub fn original(&self) -> Option<&str> {
         self.original.as_deref()
     }
@@ -633,7 +658,7 @@ impl Values for Flow {
                     text(out, query);
                 }
             }
-            Variable::Target => text(out, self.target()),
+            Variable::Target => text(out, &self.target()),
             Variable::Method => text(out, request.method_name()),
             Variable::Protocol => text(out, protocol(request.version())),
             Variable::Client => {

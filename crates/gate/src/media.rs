@@ -118,9 +118,28 @@ impl MediaTypes {
     }
 }
 
+/// Types of text that is XML or HTML, or names its charset as CSS does.
+const DECLARING: &[&str] = &[
+    "text/css",
+    "text/html",
+    "text/mathml",
+    "text/scriptlet",
+    "text/vnd.wap.wml",
+    "text/webviewhtml",
+    "text/x-component",
+    "text/x-html-insertion",
+    "text/x-ms-contact",
+    "text/x-ms-group",
+    "text/x-opml",
+    "text/x-suse-ymp",
+    "text/xml",
+    "text/xml-external-parsed-entity",
+    "text/xsl",
+];
+
 /// Whether documents of a type name their charset themselves.
 fn declares_charset(essence: &str) -> bool {
-    matches!(essence, "text/html" | "text/xml" | "text/xsl" | "text/css") || essence.ends_with("+xml")
+    DECLARING.contains(&essence) || essence.ends_with("+xml")
 }
 
 fn read_types(table: &Section<'_>) -> Vec<(String, String)> {
@@ -181,6 +200,10 @@ mod tests {
             ("a.rss", "application/rss+xml"),
             ("a.atom", "application/atom+xml"),
             ("a.CSS", "text/css"),
+            ("a.mml", "text/mathml"),
+            ("a.opml", "text/x-opml"),
+            ("a.ymp", "text/x-suse-ymp"),
+            ("a.htc", "text/x-component"),
             ("a.js", "text/javascript; charset=utf-8"),
             ("a.mjs", "text/javascript; charset=utf-8"),
             ("a.txt", "text/plain; charset=utf-8"),

@@ -18,6 +18,7 @@ use ringroad_engine::spawn_blocking;
 use ringroad_gate::chain::{Chain, Endpoint, Later, reach};
 use ringroad_gate::flow::{Behind, Chosen, Flow};
 use ringroad_gate::path::{self, Spellings};
+use ringroad_gate::words::after_http;
 use ringroad_http::{ContentType, EncodeError, Method, Response, Shared, State, Status};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -231,8 +232,18 @@ fn redirected(redirect: &Redirect, flow: &Flow) -> Result<Answer, EncodeError> {
             }
         }
     };
+    if names_no_host(&target) {
+        let what = "The request names no host, so there is no address to lead to.";
+        return Ok(page::refusal(Status::BAD_REQUEST, &flow.context, what));
+    }
     let status = redirect.status.unwrap_or_else(|| page::moved(request.method()));
     Ok(Answer::plain(Response::redirect(status, &target)?))
+}
+
+/// Whether a URL has nothing where its host stands, as of a request of HTTP/1.0 that names none. Clients take
+/// the first part of the path for it.
+fn names_no_host(place: &str) -> bool {
+    after_http(place).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '?', '#', ':', '\\']))
 }
 
 /// The place with the query of the request, where it has none of its own. It stands before a fragment.

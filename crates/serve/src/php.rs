@@ -19,7 +19,7 @@ use ringroad_app::{
 };
 use ringroad_engine::spawn;
 use ringroad_gate::flow::{Flow, host};
-use ringroad_gate::path::{self, Spellings};
+use ringroad_gate::path::Spellings;
 use ringroad_gate::upstream::{CollectError, Collected, Spool, SpoolReader, hash};
 use ringroad_gate::words;
 use ringroad_http::{
@@ -221,10 +221,8 @@ impl Php {
             Place::Script(script, info) => (script, info, None),
             Place::File => return files.answer(&self.route, &settings.files, flow).await,
             Place::Folder => {
-                let path = path::with_single_slashes(flow.request.path());
-                let place = path::location(&format!("{path}/"), flow.request.query());
                 let status = page::moved(flow.request.method());
-                return Ok(Answer::plain(Response::redirect(status, &place)?));
+                return Ok(Answer::plain(Response::redirect(status, &flow.place_with_slash())?));
             }
             Place::Missing => match self.fall_back(flow).await {
                 Ok(Some(found)) => found,
@@ -503,7 +501,7 @@ impl Php {
         params.push("SCRIPT_NAME", name);
         params.push("DOCUMENT_ROOT", root);
         params.push("DOCUMENT_URI", [name, info].concat());
-        params.push("REQUEST_URI", target);
+        params.push("REQUEST_URI", target.as_bytes());
         params.push("REQUEST_METHOD", request.method_name());
         params.push("QUERY_STRING", query.or(request.query()).unwrap_or_default());
         if !info.is_empty() {
@@ -620,6 +618,8 @@ impl Php {
             return Some(Ok(refused));
         };
         Some(match files.send_file(&self.route, root, &settings.files.types, &relative, flow).await {
+            // Its type and lifetime are those of the file, which a refusal has not.
+            Ok(Some(answer)) if answer.response.status_code().code() >= 400 => Ok(answer),
             Ok(Some(answer)) => answer.with(|mut response| {
                 for (name, value) in &head.lines {
                     if is_one_of(name, NOT_HANDED_BACK)

@@ -85,8 +85,8 @@ pub(crate) async fn answer(route: &Route, settings: &Upload, flow: &mut Flow) ->
             return Ok(page::refusal(Status::SERVICE_UNAVAILABLE, &flow.context, what));
         }
     };
-    let above = flow.request.path().rfind('/').map_or(0, |at| at + 1);
-    let above = flow.request.path().get(..above).unwrap_or("/");
+    let (path, _) = flow.place();
+    let above = path.rfind('/').and_then(|at| path.get(..=at)).unwrap_or("/");
     let place = path::location(&format!("{above}{}", utf8_percent_encode(&name, NAME)), None);
     let mut response = Response::redirect(status, &place)?;
     for (name, value) in route.steps.lines() {

@@ -454,7 +454,9 @@ impl Endpoint for Refused {
 fn on_this_address(worker: &Worker, flow: &Flow) -> Result<(), Box<Response>> {
     let request = &flow.request;
     let authority = request.authority().unwrap_or_default();
-    if let Some(port) = worker.place.redirect_https.filter(|_| !request.path().starts_with(CHALLENGES)) {
+    // What a trusted proxy has taken over TLS would be sent round in circles.
+    let is_plain = || !request.path().starts_with(CHALLENGES) && flow.scheme() != "https";
+    if let Some(port) = worker.place.redirect_https.filter(|_| is_plain()) {
         let port = if port == 443 { String::new() } else { format!(":{port}") };
         if authority.is_empty() {
             let what = "The request names no host, so there is no https:// address for it.";

@@ -290,7 +290,7 @@ fn pairs_in(folder: &Path) -> io::Result<Vec<PairFiles>> {
         }
         if path.is_dir() {
             let files = PairFiles { certificate: path.join("fullchain.pem"), key: path.join("privkey.pem") };
-            if files.certificate.is_file() && files.key.is_file() {
+            if may_be_file(&files.certificate) && may_be_file(&files.key) {
                 pairs.push(files);
             }
             continue;
@@ -300,7 +300,7 @@ fn pairs_in(folder: &Path) -> io::Result<Vec<PairFiles>> {
             continue;
         }
         let key = path.with_extension("key");
-        if key.is_file() {
+        if may_be_file(&key) {
             pairs.push(PairFiles { certificate: path, key });
         } else if holds_a_key(&path) {
             pairs.push(PairFiles { key: path.clone(), certificate: path });
@@ -310,9 +310,27 @@ fn pairs_in(folder: &Path) -> io::Result<Vec<PairFiles>> {
     Ok(pairs)
 }
 
-/// Whether a PEM file has a key: one with certificates only may be an authority's, and is no pair.
+/// Whether a file is there, or that cannot be told: reading it tells why, and a pair that was usable stays
+/// so.
+fn may_be_file(file: &Path) -> bool {
+    match fs::metadata(file) {
+        Ok(of) => of.is_file(),
+        Err(why) => is_there(&why),
+    }
+}
+
+/// Whether something has the name that a look at it failed for: permissions, or a loop of links.
+fn is_there(why: &io::Error) -> bool {
+    !matches!(why.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// Whether a PEM file has a key, or cannot be read: one with certificates only may be an authority's, and is
+/// no pair.
 fn holds_a_key(file: &Path) -> bool {
-    fs::read(file).is_ok_and(|bytes| PrivateKeyDer::from_pem_slice(&bytes).is_ok())
+    match fs::read(file) {
+        Ok(bytes) => PrivateKeyDer::from_pem_slice(&bytes).is_ok(),
+        Err(why) => is_there(&why),
+    }
 }
 
 fn read(files: &PairFiles) -> Result<Usable, BadPair> {

@@ -374,6 +374,44 @@ fn new_certificates_are_taken_without_a_restart_and_bad_ones_change_nothing() {
 }
 
 #[test]
+fn a_pair_in_a_folder_that_may_not_be_looked_at_is_told_and_the_one_before_stays() {
+    let (authority, folder) = (Authority::new("test"), tempfile::tempdir().unwrap());
+    let at = |name: &str| folder.path().join(name);
+    let loops = |name: &str| {
+        let _ = fs::remove_file(at(name));
+        std::os::unix::fs::symlink(at(name), at(name)).unwrap();
+    };
+    let certbot = authority.sign(&["certbot.test"], |_| ());
+    fs::create_dir(at("live")).unwrap();
+    fs::write(at("live/fullchain.pem"), &certbot.0).unwrap();
+    fs::write(at("live/privkey.pem"), &certbot.1).unwrap();
+    for name in ["a", "b"] {
+        put(folder.path(), name, &authority.sign(&[&format!("{name}.test")], |_| ()));
+    }
+    let both = authority.sign(&["c.test"], |_| ());
+    fs::write(at("c.pem"), both.0 + &both.1).unwrap();
+    let server = server(in_folder(folder.path()), Vec::new());
+    assert_eq!(server.certificates().len(), 4);
+    // A loop of links stands for permissions, which root does not lack.
+    for name in ["live/privkey.pem", "a.key", "c.pem"] {
+        loops(name);
+    }
+    let refreshed = server.refresh();
+    assert!(!refreshed.changed && refreshed.bad.len() == 3, "{refreshed:?}");
+    for name in ["a.test", "b.test", "c.test", "certbot.test"] {
+        Talk::new(&authority.client(), &server, name, 9000).must_shake();
+    }
+    assert!(server.refresh().bad.is_empty(), "the same is told once");
+    let (begun, bad) = Server::new(in_folder(folder.path()), Vec::new()).unwrap();
+    assert_eq!((begun.certificates().len(), bad.len()), (1, 3));
+    for name in ["live/privkey.pem", "a.key", "c.pem"] {
+        fs::remove_file(at(name)).unwrap();
+    }
+    assert!(server.refresh().changed);
+    assert_eq!(server.certificates().len(), 1, "what has gone is not used");
+}
+
+#[test]
 fn a_server_does_not_begin_with_files_that_cannot_be_used() {
     let (authority, folder) = (Authority::new("test"), tempfile::tempdir().unwrap());
     let at = |name: &str| folder.path().join(name);

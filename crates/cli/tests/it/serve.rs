@@ -5,7 +5,7 @@ use rustix::process::Signal;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -766,6 +766,10 @@ fn what_may_not_be_read_is_not_passed_over_on_every_driver() {
     let text = "listen = \"127.0.0.1:0\"\n[[route]]\npath = \"/\"\nkind = \"static\"\nroot = \"site\"\n\
                 try_files = [\"/secret{rest}\", \"/page\"]\n";
     std::fs::write(&config, text).unwrap();
+    for (name, to) in [("link", "secrets/file"), ("absolute", "secrets/file"), ("gone", "nothing")] {
+        let to = if name == "link" { PathBuf::from(to) } else { site.join(to) };
+        std::os::unix::fs::symlink(to, site.join(name)).unwrap();
+    }
     std::fs::write(site.join("page"), "page").unwrap();
     std::fs::write(site.join("secret"), "secret").unwrap();
     std::fs::write(site.join("secrets/file"), "secret").unwrap();
@@ -773,7 +777,14 @@ fn what_may_not_be_read_is_not_passed_over_on_every_driver() {
         folder.path(),
         &["--config", config.to_str().unwrap()],
         &[("secret", 0o600), ("secrets", 0o700)],
-        &[("/nothing", "200"), ("/s/file", "403"), ("/secret", "403")],
+        &[
+            ("/nothing", "200"),
+            ("/s/file", "403"),
+            ("/secret", "403"),
+            ("/link", "403"),
+            ("/absolute", "403"),
+            ("/gone", "200"),
+        ],
     );
 }
 
@@ -793,8 +804,10 @@ fn what_the_server_may_not_read_is_forbidden_on_every_driver() {
     as_another_user(
         folder.path(),
         &["--listen", "127.0.0.1:0", "--autoindex", text(&site)],
-        &[("listed", 0o711), ("shut", 0o700), ("index/index.html", 0o600), ("secret", 0o600)],
+        // The folder itself may be searched and not listed.
+        &[("", 0o711), ("listed", 0o711), ("shut", 0o700), ("index/index.html", 0o600), ("secret", 0o600)],
         &[
+            ("/", "403"),
             ("/listed/", "403"),
             ("/listed/file", "200"),
             ("/shut/", "403"),

@@ -205,8 +205,7 @@ impl Copying {
             return self.send_to_group(group, flow, body, place);
         }
         let client = self.worker.client.clone().timeout(settings.timeout);
-        let head = flow.request.head();
-        let target = head.target();
+        let target = flow.request.path_and_query();
         let url = if target.starts_with('/') { format!("{server}{target}") } else { format!("{server}/") };
         let mut copy = client.request(flow.request.method(), &url);
         let is_of_the_hop = |name: &[u8]| {

@@ -47,6 +47,8 @@ pub enum BadAddress {
     Port,
     /// The path has a character that a request target cannot have.
     Path,
+    /// A Unix socket without a file.
+    Abstract,
 }
 
 impl Address {
@@ -63,6 +65,9 @@ impl Address {
             };
             if socket.is_empty() {
                 return Err(BadAddress::Form);
+            }
+            if socket.starts_with('@') {
+                return Err(BadAddress::Abstract);
             }
             return Ok((Address::Unix(folder.join(socket)), path.map(target).transpose()?));
         }
@@ -326,6 +331,7 @@ mod tests {
             ("http://[fe80::1%3]", "[fe80::1%3]:80", None),
             ("unix:/run/app.sock", "unix:/run/app.sock", None),
             ("unix:app.sock:/v1/", "unix:/etc/app.sock", Some("/v1/")),
+            ("unix:./@app", "unix:/etc/./@app", None),
         ] {
             let (read, rest) = Address::parse(text, Path::new("/etc")).unwrap();
             assert_eq!((read.to_string().as_str(), rest.as_deref()), (address, path), "{text}");
@@ -342,6 +348,7 @@ mod tests {
             ("http://[127.0.0.1%lo]", BadAddress::Form),
             ("http://a%lo", BadAddress::Form),
             ("unix:", BadAddress::Form),
+            ("unix:@app:/v1/", BadAddress::Abstract),
             ("http://a:0/", BadAddress::Port),
             ("http://a/\"x\"", BadAddress::Path),
             ("http://a/x?y", BadAddress::Path),

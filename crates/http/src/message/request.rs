@@ -15,7 +15,7 @@ use super::request_body::RequestBody;
 use crate::pool;
 use percent_encoding::percent_decode_str;
 use ringroad_wire::{
-    BodySize, EncodeError, Encoder, Event, FieldBlock, Fields, HeadEdit, Limits, Method, RequestHead,
+    BodySize, EncodeError, Encoder, Event, FieldBlock, Fields, Form, HeadEdit, Limits, Method, RequestHead,
     RequestMeta, Requests, Scratch, Slot, Version,
 };
 #[cfg(feature = "json")]
@@ -407,6 +407,16 @@ impl Request {
     /// The query as it was sent, without its question mark.
     pub fn query(&self) -> Option<&str> {
         self.head().query()
+    }
+
+    /// Path and query as they were sent, without the host that a target in the absolute form has before them
+    /// (RFC 9112 §3.2.2).
+    pub fn path_and_query(&self) -> Cow<'_, str> {
+        match (self.head().form(), self.query()) {
+            (Form::Origin, _) => Cow::Borrowed(self.head().target()),
+            (_, None) => Cow::Borrowed(self.path()),
+            (_, Some(query)) => Cow::Owned(format!("{}?{query}", self.path())),
+        }
     }
 
     /// Names and values of the query, decoded.

@@ -148,7 +148,7 @@ pub(super) const LISTEN: Table = Table {
             "redirect_https",
             "true, false or a port",
             "false",
-            "Sends requests to the same place on `https://`, with 301 for GET and HEAD and 308 for others; true is port 443. Requests below `/.well-known/acme-challenge/` are answered as ever.",
+            "Sends requests to the same place on `https://`, with 301 for GET and HEAD and 308 for others; true is port 443. Requests below `/.well-known/acme-challenge/` are answered as ever, and so are those that came by https to a proxy of `client_ip` (`X-Forwarded-Proto`).",
         ),
     ],
 };

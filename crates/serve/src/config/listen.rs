@@ -60,6 +60,9 @@ pub fn listen_at(text: &str) -> Result<ListenAt, String> {
     if let Some(address) = value::address_of(text) {
         return Ok(ListenAt::Tcp(address));
     }
+    if text.starts_with("unix:@") {
+        return Err(no_abstract(text));
+    }
     let read = text.parse();
     // An address with a zone that is no interface has a reason of its own.
     if let (Err(why), true) = (&read, text.starts_with('[') && text.contains('%')) {
@@ -71,6 +74,14 @@ pub fn listen_at(text: &str) -> Result<ListenAt, String> {
              \"unix:PATH\", \"systemd\" or \"systemd:NAME\", found {text:?}"
         )
     })
+}
+
+/// Refuses a Unix socket without a file, as other programs write it: a file of that name would be another
+/// one.
+pub(super) fn no_abstract(text: &str) -> String {
+    format!(
+        "expected the file of a Unix socket, as \"unix:PATH\": there are no abstract ones, found {text:?}"
+    )
 }
 
 fn at(value: &Value<'_>, section: &Section<'_>) -> Result<ListenAt, String> {

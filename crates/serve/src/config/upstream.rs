@@ -1,5 +1,6 @@
 //! Groups of upstream servers.
 
+use super::listen::no_abstract;
 use super::speaks::Speaks;
 use super::{Config, keys};
 use ringroad_gate::upstream::{
@@ -92,6 +93,7 @@ pub(super) fn address(text: &str, folder: &Path) -> Result<(Address, Option<Stri
         BadAddress::Form => {
             format!("expected {EXPECTED}, also with a path as \"http://127.0.0.1:3000/api\", found {text:?}")
         }
+        BadAddress::Abstract => no_abstract(text),
         BadAddress::Port => format!("port 0 is not one to connect to, in {text:?}"),
         BadAddress::Path => {
             format!("expected a path in visible ASCII without ? # \" < > \\ ^ ` {{ | }}, found {text:?}")

@@ -33,7 +33,7 @@ use ringroad_engine::{spawn, spawn_blocking};
 use ringroad_gate::coding::{self, Coding};
 use ringroad_gate::flow::Flow;
 use ringroad_gate::media::MediaTypes;
-use ringroad_gate::path::{self, Spellings};
+use ringroad_gate::path::Spellings;
 use ringroad_http::{ContentType, EncodeError, Fields, Method, Request, Response, Shared, Status};
 use send::{Content, Piece};
 use sharing::Sharing;
@@ -172,9 +172,7 @@ impl Files {
             )),
             Err(Refused::Missing) if !folder => match look_up(&settings.root, relative).await {
                 Ok(Some(Thing::Folder)) => {
-                    let path = path::with_single_slashes(request.path());
-                    let place = path::location(&format!("{path}/"), request.query());
-                    Ok(Answer::plain(Response::redirect(page::moved(method), &place)?))
+                    Ok(Answer::plain(Response::redirect(page::moved(method), &flow.place_with_slash())?))
                 }
                 Ok(_) => Ok(page::missing(context)),
                 Err(why) => Ok(refusal(why, context)),
@@ -196,7 +194,11 @@ impl Files {
         let settings = Static { precompressed: false, types: types.clone(), ..Static::of(Arc::clone(root)) };
         match self.fetch(&settings, path, None).await {
             Ok(item) => self.send(route, &settings, &flow.request, item, path, &flow.context).await.map(Some),
-            Err(Refused::Missing | Refused::Outside | Refused::Forbidden) => Ok(None),
+            Err(Refused::Missing | Refused::Outside) => Ok(None),
+            Err(Refused::Forbidden) => {
+                flow.context.fault("the file that the answer names may not be read".to_owned());
+                Ok(Some(refusal(Refused::Forbidden, &flow.context)))
+            }
             Err(why) => Ok(Some(refusal(why, &flow.context))),
         }
     }
@@ -262,7 +264,7 @@ impl Files {
                     && request.header("accept").is_some_and(|types| types.contains("application/json"))
             }
         };
-        let path = request.path().to_owned();
+        let path = flow.place().0.to_owned();
         let most = settings.autoindex_names;
         let read = spawn_blocking(move || {
             let listed = listing::read(&open, &root, &relative, hidden, order, most)?;

@@ -261,7 +261,7 @@ impl Root {
             // The kernel refuses every link with an absolute target, also one that leads back beneath the
             // folder.
             Err(Refused::Outside) if patience == Patience::None => Err(Refused::WouldWait),
-            Err(Refused::Outside) => match self.beneath(path) {
+            Err(Refused::Outside) => match self.beneath(path)? {
                 // Opened under the same rule, whatever the links are by now.
                 Some(path) => opened.find(&path, patience).map_err(|why| match why {
                     Refused::Outside => Refused::Missing,
@@ -275,10 +275,10 @@ impl Root {
 
     /// The path without links of what `path` leads to, relative to the folder; `None` if that is not beneath
     /// it.
-    fn beneath(&self, path: &[u8]) -> Option<Vec<u8>> {
-        let root = self.path.canonicalize().ok()?;
-        let place = root.join(OsStr::from_bytes(path)).canonicalize().ok()?;
-        place.strip_prefix(&root).ok().map(|path| path.as_os_str().as_bytes().to_vec())
+    fn beneath(&self, path: &[u8]) -> Result<Option<Vec<u8>>, Refused> {
+        let root = self.path.canonicalize()?;
+        let place = root.join(OsStr::from_bytes(path)).canonicalize()?;
+        Ok(place.strip_prefix(&root).ok().map(|path| path.as_os_str().as_bytes().to_vec()))
     }
 
     /// What a path's file is now, to compare with one that was found: links are followed wherever they lead,
@@ -319,11 +319,9 @@ fn is_remote(folder: &OwnedFd) -> bool {
 impl Opened {
     fn new(path: &Path) -> io::Result<Opened> {
         let folder = openat(CWD, path, LOOK | OFlags::DIRECTORY, Mode::empty())?;
-        // Permissions are asked when it is read.
-        let readable = openat(CWD, path, READ | OFlags::DIRECTORY, Mode::empty());
-        if let Err(why) = readable {
-            return Err(why.into());
-        }
+        // What is in it may be served if it may be searched. Listing it is another permission, which is asked
+        // for then.
+        openat(&folder, ".", LOOK | OFlags::DIRECTORY, Mode::empty())?;
         let try_with = |resolve| openat2(&folder, ".", LOOK, Mode::empty(), ResolveFlags::BENEATH | resolve);
         let way = match try_with(ResolveFlags::CACHED) {
             Ok(_) | Err(Errno::AGAIN) => Way::Kernel { cached: true },

@@ -34,7 +34,7 @@ use ringroad_http::{
     Request, RequestBody, Response, SentSoFar, Status,
 };
 use ringroad_policy::Nanos;
-use ringroad_wire::{Asked, BodyEncoder, BodySize, Form, Limits, Scratch};
+use ringroad_wire::{Asked, BodyEncoder, BodySize, Limits, Scratch};
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -783,8 +783,7 @@ fn target<'r>(settings: &Proxy, request: &'r Request, below: usize) -> Cow<'r, s
             let behind = path::behind(request.path(), below);
             format!("{base}{behind}")
         }
-        None if request.head().form() == Form::Origin => return Cow::Borrowed(request.head().target()),
-        None => request.path().to_owned(),
+        None => return request.path_and_query(),
     };
     if let Some(query) = request.query() {
         target.push('?');
@@ -883,7 +882,7 @@ fn key(balance: &Balance, request: &Request, asking: &flow::Context) -> Option<u
     match by {
         HashBy::Client => asking.client().map(|client| hash(&client)),
         HashBy::Path => Some(hash(request.path())),
-        HashBy::Target => Some(hash(request.head().target())),
+        HashBy::Target => Some(hash(&*request.path_and_query())),
         HashBy::Header(name) => request.headers().get(name).map(hash),
         HashBy::Cookie(name) => cookie_of(request, name).map(hash),
         HashBy::Query(name) => request.query_value(name).map(|value| hash(&*value)),

@@ -1,7 +1,9 @@
 //! Routes that need no file: fixed answers, redirects, health; which route takes which path.
 
-use crate::support::{start, wait_until};
+use crate::support::{HANG, behind, start, wait_until, write};
 use ringroad_engine::DriverName;
+use std::net::SocketAddr;
+use std::sync::mpsc::{Receiver, channel};
 
 const ROUTES: &str = r#"
 request_id = "X-Request-Id"
@@ -59,6 +61,16 @@ to = "https://example.org"
 path = "/to-root/"
 kind = "redirect"
 to = "/"
+
+[[route]]
+path = "/host/"
+kind = "redirect"
+to = "https://{host}{target}"
+
+[[route]]
+path = "/authority/"
+kind = "redirect"
+to = "https://{authority}/{rest}"
 
 [[route]]
 path = "/value"
@@ -152,6 +164,129 @@ drivers!(a_redirect_keeps_what_is_behind_and_stays_on_its_server, |driver: Drive
             "{path}"
         );
     }
+});
+
+drivers!(a_target_with_its_host_before_it_is_the_place_that_it_names, |driver: DriverName| {
+    let (judge, uris) = heads();
+    let (other, copies) = heads();
+    let rules = format!(
+        r#"
+        [auth.judge]
+        kind = "ask"
+        url = "http://{judge}/verify"
+
+        [[route]]
+        path = "/secure"
+        kind = "redirect"
+        to = "https://{{host}}{{target}}"
+
+        [[route]]
+        path = "/rewritten/"
+        kind = "redirect"
+        rewrite = "/x/{{rest}}"
+        to = "https://{{host}}{{target}}"
+
+        [[route]]
+        path = "/asked/"
+        kind = "respond"
+        auth = "judge"
+        mirror = {{ to = "http://{other}" }}
+
+        [[route]]
+        path = "/"
+        kind = "static"
+        root = "."
+        "#
+    );
+    let site = start(driver, &rules, |folder| write(folder, "docs/file", "x"));
+    let mut client = site.client();
+    for (target, location) in [
+        ("http://a.example:81/secure?b", "https://a.example/secure?b"),
+        ("HTTP://a.example/secure", "https://a.example/secure"),
+        ("http://a.example/./secure?b", "https://a.example/secure?b"),
+        ("http://[::1]:81/rewritten/a?b", "https://[::1]/rewritten/a?b"),
+        ("http://a.example/docs?b", "/docs/?b"),
+    ] {
+        let reply = client.get(target);
+        assert_eq!((reply.status, reply.header("Location")), (301, Some(location)), "{target}");
+    }
+    assert_eq!(client.get("http://a.example/asked/b?c").status, 200);
+    let uri = uris.recv_timeout(HANG).unwrap();
+    assert!(uri.contains("\r\nX-Forwarded-Uri: /asked/b?c\r\n"), "{uri}");
+    let copy = copies.recv_timeout(HANG).unwrap();
+    assert!(copy.starts_with("GET /asked/b?c HTTP/1.1\r\n"), "{copy}");
+});
+
+/// A server that answers 204 and tells the heads of its requests.
+fn heads() -> (SocketAddr, Receiver<String>) {
+    let (tell, heads) = channel();
+    let (address, _) = behind(move |client| {
+        while let Some(head) = client.until(b"\r\n\r\n") {
+            let _ = tell.send(String::from_utf8(head).unwrap());
+            client.send("HTTP/1.1 204 No Content\r\n\r\n");
+        }
+    });
+    (address, heads)
+}
+
+drivers!(what_leads_to_the_host_of_a_request_that_names_none_is_refused, |driver: DriverName| {
+    let site = start(driver, ROUTES, |_| {});
+    for (target, status) in [("/host/evil.example", 400), ("/authority//evil.example", 400), ("/old/a", 301)]
+    {
+        let reply = site.client().send(format!("GET {target} HTTP/1.0\r\n\r\n")).reply();
+        assert_eq!((reply.status, reply.header("Location").is_some()), (status, status == 301), "{target}");
+    }
+});
+
+drivers!(a_place_behind_a_rewrite_is_the_one_that_the_client_has_asked_for, |driver: DriverName| {
+    let rules = r#"
+        [[route]]
+        path = "/pub/"
+        kind = "static"
+        root = "site"
+        rewrite = "/v2/{rest}"
+        autoindex = true
+
+        [[route]]
+        path = "/fixed/"
+        kind = "static"
+        root = "site"
+        rewrite = "/v2/docs"
+
+        [[route]]
+        path = "/php/"
+        kind = "php"
+        root = "site"
+        to = "127.0.0.1:1"
+        rewrite = "/v2/{rest}?own=1"
+
+        [[route]]
+        path = "/up/"
+        kind = "upload"
+        root = "site"
+        rewrite = "/{rest}"
+        "#;
+    let site = start(driver, rules, |folder| {
+        write(folder, "site/v2/docs/sub dir/file", "x");
+        write(folder, "site/v2/docs/file", "x");
+    });
+    let mut client = site.client();
+    for (path, location) in [
+        ("/pub/docs?a=b", "/pub/docs/?a=b"),
+        ("/pub//docs/sub%20dir", "/pub/docs/sub%20dir/"),
+        ("/pub/./docs", "/pub/docs/"),
+        ("http://a.example/pub/docs?a", "/pub/docs/?a"),
+        ("/php/docs?a=b", "/php/docs/?a=b"),
+        // There is no other place than the written one.
+        ("/fixed/?a", "/v2/docs/?a"),
+    ] {
+        let reply = client.get(path);
+        assert_eq!((reply.status, reply.header("Location")), (301, Some(location)), "{path}");
+    }
+    let listed = client.get("/pub/docs/?format=json");
+    assert!(listed.text().starts_with("{\"path\":\"/pub/docs/\","), "{}", listed.text());
+    let kept = client.send("PUT /up/a HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx").reply();
+    assert_eq!((kept.status, kept.header("Location")), (201, Some("/up/a")));
 });
 
 drivers!(a_path_that_means_no_place_is_a_bad_request_for_every_route, |driver: DriverName| {

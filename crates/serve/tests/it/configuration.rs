@@ -21,6 +21,14 @@ fn each_mistake_is_told_with_its_line_and_key() {
             "listen = \"80x\"",
             "listen: expected an address with its port, as \"127.0.0.1:8080\", \"[::1]:8080\" or \":8080\", or \"unix:PATH\", \"systemd\" or \"systemd:NAME\", found \"80x\"",
         ),
+        (
+            "listen = \"unix:@site\"",
+            "listen: expected the file of a Unix socket, as \"unix:PATH\": there are no abstract ones, found \"unix:@site\"",
+        ),
+        (
+            "upstream.u.servers = [\"unix:@app\"]",
+            "upstream.u.servers[1]: expected the file of a Unix socket, as \"unix:PATH\": there are no abstract ones, found \"unix:@app\"",
+        ),
         ("listen = []", "listen: expected addresses to listen on, found an empty list"),
         ("listen = [\"127.0.0.1:1\", \"127.0.0.1:1\"]", "listen: 127.0.0.1:1 is there twice"),
         ("workers = \"two\"", "workers: expected a number from 0 to 1024, found \"two\""),

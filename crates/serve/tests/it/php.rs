@@ -329,6 +329,9 @@ drivers!(a_file_that_an_answer_names_is_sent_from_listed_folders_only, |driver: 
     }
     let part = client.ask("GET", "/?X-Accel-Redirect=/protected/a%20b.pdf", &[("Range", "bytes=2-8")]);
     assert_eq!((part.status, part.text()), (206, "private"));
+    let past = client.ask("GET", "/?X-Accel-Redirect=/protected/a%20b.pdf", &[("Range", "bytes=99-")]);
+    let kind = past.headers("Content-Type").collect::<Vec<_>>();
+    assert_eq!((past.status, kind), (416, vec!["text/plain; charset=utf-8"]));
     for order in [
         "X-Accel-Redirect=/other/a",
         "X-Accel-Redirect=/protected/../outside.php",

@@ -285,6 +285,24 @@ drivers!(the_plain_port_redirects_to_https_except_for_challenges, |driver: Drive
     assert_eq!((reply.status, reply.header("Location")), (400, None));
 });
 
+drivers!(what_a_trusted_proxy_has_taken_over_tls_is_not_sent_there_again, |driver: DriverName| {
+    for (proxies, proto, status) in [
+        ("127.0.0.1", "https", 200),
+        ("127.0.0.1", "HTTPS", 200),
+        ("127.0.0.1", "http", 301),
+        ("127.0.0.1", "https, http", 301),
+        // Any client can write the line.
+        ("192.0.2.1", "https", 301),
+    ] {
+        let listen = "listen = { address = \"127.0.0.1:0\", redirect_https = true }";
+        let route = "[[route]]\npath = \"/\"\nkind = \"respond\"\nbody = \"plain\"\n";
+        let rules = format!("@{listen}\nclient_ip = {{ proxies = [\"{proxies}\"] }}\n{route}");
+        let site = start(driver, &rules, |_| {});
+        let reply = site.client().ask("GET", "/a", &[("X-Forwarded-Proto", proto)]);
+        assert_eq!(reply.status, status, "{proxies} {proto}");
+    }
+});
+
 drivers!(new_certificates_are_taken_under_load_and_no_request_fails, |driver: DriverName| {
     let authority = Authority::new();
     // The server looks by itself as well, at any time: it must not find half of a pair.
