@@ -1695,17 +1695,27 @@ def asgi_server(asyncio, loop, control, app, welcome):
             self.started = loop.create_future()
             self.ended = loop.create_future()
             self.supported = True
+            self.taken = False
             self.message = ""
+
+        async def receive(self):
+            message = await self.incoming.get()
+            self.taken = True
+            return message
 
         async def run(self):
             scope = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}, "state": shared_state}
             try:
-                await app(scope, self.incoming.get, self.send)
+                await app(scope, self.receive, self.send)
             except BaseException:
                 self.supported = False
                 if self.started.done():
                     # It raised at its shutdown, or between.
                     traceback.print_exc()
+                elif self.taken:
+                    # It has a lifespan, and has failed in it without saying so (lifespan.startup.failed).
+                    traceback.print_exc()
+                    sys.stderr.write("the application raised at lifespan.startup: it is served without a lifespan\n")
             finally:
                 # An application that raises or returns at startup has no lifespan: it is served without.
                 for future in (self.started, self.ended):

@@ -179,7 +179,7 @@ pub(crate) async fn subscribe(endpoint: &Endpoint, request: &Request) -> Result<
             .header("X-Accel-Buffering", "no")
     };
     if request.method() == Method::Head {
-        return head(Response::empty(Status::OK)).map_err(|_| bad("hub"));
+        return head(Response::new(Body::left_out(None))).map_err(|_| bad("hub"));
     }
     let until = match rights.until.map(|until| until.duration_since(SystemTime::now())) {
         None => None,

@@ -439,13 +439,13 @@ pub(crate) async fn hand_back(
     if method == Method::Head || status.forbids_body() {
         // The worker may go on with a body that nothing wants.
         let body = match declared {
-            Some(bytes) if method == Method::Head => Body::stream_of(bytes, Nothing),
+            Some(bytes) if method == Method::Head => Body::left_out(Some(bytes)),
             // An application that leaves the body of HEAD out has not told how long that of GET is.
             _ if method == Method::Head && (!answered.complete || answered.body.is_empty()) => {
-                Body::stream(Nothing)
+                Body::left_out(None)
             }
             _ if answered.body.is_empty() => Body::empty(),
-            _ => Body::stream_of(answered.body.len() as u64, Nothing),
+            _ => Body::left_out(Some(answered.body.len() as u64)),
         };
         return Ok(Answer::plain(respond(body)?));
     }
@@ -600,16 +600,5 @@ impl futures_core::Stream for Direct {
             self.tally.fault(why);
         }
         Poll::Ready(next)
-    }
-}
-
-/// A body that is not sent: what is announced of it is.
-struct Nothing;
-
-impl futures_core::Stream for Nothing {
-    type Item = Vec<u8>;
-
-    fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Vec<u8>>> {
-        Poll::Ready(None)
     }
 }

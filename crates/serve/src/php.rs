@@ -675,8 +675,8 @@ impl Php {
         };
         if method == Method::Head || status.forbids_body() {
             let body = match declared {
-                Some(bytes) if method == Method::Head => Body::stream_of(bytes, Nothing),
-                _ if method == Method::Head => Body::stream(Nothing),
+                Some(bytes) if method == Method::Head => Body::left_out(Some(bytes)),
+                _ if method == Method::Head => Body::left_out(None),
                 _ => Body::empty(),
             };
             // The rest is read, so that the process and its connection are free for others.
@@ -844,17 +844,6 @@ fn sendfile<'s>(settings: &'s PhpRoute, place: &[u8]) -> Option<(&'s Arc<Root>, 
         let below = |folder: &Path| Some(place.strip_prefix(folder).ok()?.as_os_str().as_bytes().to_vec());
         below(root.path()).or_else(|| below(&root.path().canonicalize().ok()?)).map(|path| (root, path))
     })
-}
-
-/// A body that is not sent: what is announced of it is.
-struct Nothing;
-
-impl Stream for Nothing {
-    type Item = Chunk;
-
-    fn poll_next(self: Pin<&mut Self>, _: &mut TaskContext<'_>) -> Poll<Option<Chunk>> {
-        Poll::Ready(None)
-    }
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use ringroad_http::{Client, Request};
 use ringroad_settings::{Key, Section, Table, Value, value};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub(super) static TABLE: Table = Table {
@@ -129,6 +129,9 @@ struct Keys {
     set: RwLock<Option<Arc<Vec<Checked>>>>,
     /// Why the last fetch has failed.
     complaint: RwLock<Option<String>>,
+    /// What the operator is to be told of fetches, and whether there is something.
+    news: Mutex<Option<String>>,
+    has_news: AtomicBool,
     /// Tokens that were checked, by what they are, until they expire.
     known: Kept<Identity>,
     /// A token has named a key that is not there.
@@ -235,6 +238,16 @@ impl Jwt {
         self.keys().check(token)
     }
 
+    /// Returns what the operator is to be told of fetches, once.
+    pub(super) fn news(&self) -> Option<String> {
+        let keys = self.keys();
+        if !keys.has_news.load(Ordering::Relaxed) {
+            return None;
+        }
+        keys.has_news.store(false, Ordering::Relaxed);
+        keys.news.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
     /// The task that fetches keys, unless it runs already.
     pub(super) fn tend(&self) -> Option<Tending> {
         let keys = self.keys();
@@ -255,8 +268,7 @@ impl Jwt {
                     since = Duration::ZERO;
                     let fetched = keys.fetch(&client, &url).await;
                     wait = if fetched.is_ok() { keys.settings.refresh } else { AFTER_FAILURE };
-                    *keys.complaint.write().unwrap_or_else(PoisonError::into_inner) =
-                        fetched.err().map(|why| format!("{url}: {why}"));
+                    keys.note(&url, fetched.err());
                 }
                 drop(keys);
                 sleep(TICK).await;
@@ -320,6 +332,25 @@ impl Keys {
             Identity { subject, claims, ..Identity::default() },
             expires.saturating_add(settings.leeway.as_secs()),
         ))
+    }
+
+    /// Notes how a fetch has ended. Without any keys each request says why; with those fetched before, only
+    /// this does.
+    fn note(&self, url: &str, why: Option<String>) {
+        let has_keys = self.set.read().unwrap_or_else(PoisonError::into_inner).is_some();
+        let mut complaint = self.complaint.write().unwrap_or_else(PoisonError::into_inner);
+        let news = match (&why, &*complaint) {
+            (Some(why), None) if has_keys => {
+                Some(format!("keys for tokens: {url}: {why}; those that were fetched before stay in force"))
+            }
+            (None, Some(_)) => Some(format!("keys for tokens: {url}: fetched again")),
+            _ => None,
+        };
+        *complaint = why.map(|why| format!("{url}: {why}"));
+        if news.is_some() {
+            *self.news.lock().unwrap_or_else(PoisonError::into_inner) = news;
+            self.has_news.store(true, Ordering::Relaxed);
+        }
     }
 
     async fn fetch(&self, client: &Client, url: &str) -> Result<(), String> {
@@ -434,6 +465,8 @@ pub(super) fn read(section: &mut Section<'_>) -> Option<Jwt> {
         settings,
         set: RwLock::new(set.map(Arc::new)),
         complaint: RwLock::default(),
+        news: Mutex::default(),
+        has_news: AtomicBool::new(false),
         known: Kept::default(),
         wanted: AtomicBool::new(false),
         tended: AtomicBool::new(false),
@@ -470,6 +503,8 @@ mod tests {
             settings,
             set: RwLock::new(Some(Arc::new(key.into_iter().collect()))),
             complaint: RwLock::default(),
+            news: Mutex::default(),
+            has_news: AtomicBool::new(false),
             known: Kept::default(),
             wanted: AtomicBool::new(false),
             tended: AtomicBool::new(false),
@@ -556,6 +591,26 @@ mod tests {
         let forged = encode(&Header::default(), &claims(|_| {}), &EncodingKey::from_secret(set)).unwrap();
         assert!(matches!(verdict(&jwt, &forged), Verdict::Wrong));
         assert!(keys.settings.keys(br#"{"keys":[]}"#).is_err());
+    }
+
+    #[test]
+    fn a_fetch_that_fails_and_one_that_succeeds_again_are_told_once_each() {
+        const URL: &str = "http://a/keys";
+        let jwt = jwt(|_| {});
+        let keys = jwt.keys();
+        let note = |why: Option<&str>| {
+            keys.note(URL, why.map(str::to_owned));
+            (jwt.news().unwrap_or_default(), jwt.news())
+        };
+        let failed =
+            "keys for tokens: http://a/keys: status 503; those that were fetched before stay in force";
+        assert_eq!(note(None), (String::new(), None));
+        assert_eq!(note(Some("status 503")), (failed.to_owned(), None));
+        assert_eq!(note(Some("status 503")), (String::new(), None));
+        assert_eq!(note(None), ("keys for tokens: http://a/keys: fetched again".to_owned(), None));
+        // Before there are any, each request says why it is refused.
+        *keys.set.write().unwrap() = None;
+        assert_eq!(note(Some("status 503")), (String::new(), None));
     }
 
     #[test]

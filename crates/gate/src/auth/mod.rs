@@ -185,7 +185,12 @@ impl Auth {
     pub(crate) fn at_once(&self, flow: &Flow) -> Option<Verdict> {
         let verdict = match &self.kind {
             Kind::Key(keys) => keys.check(&flow.request),
-            Kind::Jwt(jwt) => jwt.check(&flow.request),
+            Kind::Jwt(jwt) => {
+                if let Some(news) = jwt.news() {
+                    flow.context.local().tell_operator(news);
+                }
+                jwt.check(&flow.request)
+            }
             Kind::Basic(basic) => basic.at_once(flow)?,
             Kind::Ask(_) => return None,
         };

@@ -206,7 +206,7 @@ impl Filter for Compressor {
         let body = response.take_body();
         if flow.request.method() == Method::Head {
             // The length that GET would have is not known, and another one must not be told (RFC 9110 §8.6).
-            response.set_body(Body::stream(Nothing));
+            response.set_body(Body::left_out(None));
             return Answering::Now(described(coding, response));
         }
         let whole = body.as_bytes().filter(|bytes| bytes.len() <= WHOLE_BYTES_MAX);
@@ -255,17 +255,6 @@ fn described(coding: Coding, mut response: Response) -> Response {
 fn weak_tag(response: &Response) -> Option<Vec<u8>> {
     let tag = response.header_value("etag").filter(|tag| !tag.starts_with(b"W/"))?;
     Some([b"W/".as_slice(), tag].concat())
-}
-
-/// A body of unknown length of which nothing is sent.
-struct Nothing;
-
-impl Stream for Nothing {
-    type Item = Result<Piece, BoxError>;
-
-    fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        Poll::Ready(None)
-    }
 }
 
 /// 304 has the lines that 200 would have (RFC 9110 §15.4.5). Whether that would be compressed cannot be seen

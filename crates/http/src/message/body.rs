@@ -86,6 +86,13 @@ impl Body {
         Body(Inner::Stream(Box::new(Pieces { stream: Box::pin(Converted { stream }), size: Some(size) })))
     }
 
+    /// Makes the body of a response that has none, such as one to HEAD, where the same response to GET has one
+    /// of `size` bytes, or of a length that is not known (RFC 9110 §8.6). The client gets its header lines and
+    /// no byte.
+    pub fn left_out(size: Option<u64>) -> Body {
+        Body(Inner::Stream(Box::new(Pieces { stream: Box::pin(Converted { stream: LeftOut }), size })))
+    }
+
     /// How many bytes it is, if that is known.
     pub fn size(&self) -> Option<u64> {
         match &self.0 {
@@ -213,5 +220,15 @@ impl fmt::Debug for Body {
             Inner::File(part) => write!(f, "File({} bytes)", part.left()),
             Inner::Switch(switch) => switch.fmt(f),
         }
+    }
+}
+/// The stream of a body that is left out.
+struct LeftOut;
+
+impl Stream for LeftOut {
+    type Item = Chunk;
+
+    fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Chunk>> {
+        Poll::Ready(None)
     }
 }

@@ -634,11 +634,7 @@ impl Proxies {
         let respond = |body: Body| lines::response(&head, handing, Response::new(body).status(head.status()));
         if method == Method::Head {
             pump.finish(self, route);
-            let body = match head.length() {
-                Some(length) => Body::stream_of(length, Nothing),
-                None => Body::stream(Nothing),
-            };
-            return Ok(Answer::plain(respond(body)?));
+            return Ok(Answer::plain(respond(Body::left_out(head.length()))?));
         }
         if pump.source.is_complete() {
             pump.finish(self, route);
@@ -1091,17 +1087,6 @@ impl Stream for Whole {
 
     fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Piece>> {
         Poll::Ready(self.0.pop_front())
-    }
-}
-
-/// The body of an answer to HEAD: its length is announced, its bytes are not sent.
-struct Nothing;
-
-impl Stream for Nothing {
-    type Item = Chunk;
-
-    fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Chunk>> {
-        Poll::Ready(None)
     }
 }
 

@@ -237,6 +237,13 @@ async def without_lifespan(scope, receive, send):
     await text(send, "served")
 
 
+async def raises(scope, receive, send):
+    if scope["type"] == "lifespan":
+        await receive()
+        raise ValueError("no database")
+    await text(send, "served all the same")
+
+
 async def refuses(scope, receive, send):
     if scope["type"] == "lifespan":
         await receive()

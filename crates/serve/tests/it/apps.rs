@@ -283,6 +283,16 @@ drivers!(applications_of_every_kind_are_recognised, |driver: DriverName| {
     }
 });
 
+drivers!(an_application_that_raises_in_its_lifespan_is_served_and_the_log_tells, |driver: DriverName| {
+    if !python() {
+        return;
+    }
+    let site = site(driver, "asgi_app:raises", "workers = 1");
+    assert_eq!(site.client().get("/").text(), "served all the same");
+    told(&site, "ValueError: no database");
+    told(&site, "the application raised at lifespan.startup: it is served without a lifespan");
+});
+
 drivers!(an_application_that_does_not_start_is_503_and_says_why, |driver: DriverName| {
     if !python() {
         return;

@@ -52,6 +52,14 @@ drivers!(a_hub_is_published_to_with_its_key_and_not_without, |driver| {
     assert!(event.ends_with(&format!("id: {id}\ndata: hello\n\n")), "{event}");
 });
 
+drivers!(head_of_a_subscription_has_its_lines_and_no_length, |driver| {
+    let site = start(driver, HUB, |_| {});
+    let reply = site.client().ask("HEAD", &format!("{PATH}?topic=a"), &[]);
+    assert_eq!((reply.status, reply.header("Content-Type")), (200, Some("text/event-stream")));
+    // That of GET is not known (RFC 9110, section 8.6).
+    assert_eq!(reply.header("Content-Length"), None);
+});
+
 drivers!(a_reload_keeps_a_hub_with_its_members_and_history, |driver| {
     let mut site = start(driver, HUB, |_| {});
     let key = "Authorization: Bearer secret\r\n";
