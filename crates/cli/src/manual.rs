@@ -33,7 +33,8 @@ pub(crate) fn overview() -> ExitCode {
     printed(|| Flags::command().print_help())
 }
 
-/// Help or another text that `print` writes to standard output, which the program may have been started without.
+/// Help or another text that `print` writes to standard output, which the program may have been started
+/// without.
 pub(crate) fn printed(print: impl FnOnce() -> io::Result<()>) -> ExitCode {
     let is_closed = ringroad_host::standard::was_closed(1);
     ended("standard output", if is_closed { Err(complaint::no_stream()) } else { print() })

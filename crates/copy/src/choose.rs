@@ -25,7 +25,8 @@ const THREADS_MOST: usize = 32;
 const WORKERS: usize = 12;
 /// Descriptors that are not the workers': standard streams, signals, both sides of an operand's place.
 const OTHERS: usize = 8;
-/// Descriptors with which one worker on a ring copies a tree, with pipes, which take most. With 16 it does not.
+/// Descriptors with which one worker on a ring copies a tree, with pipes, which take most. With 16 it does
+/// not.
 const ON_A_RING: usize = 17;
 
 /// A list of libraries that stand before libc in every program (ld.so(8)).

@@ -73,8 +73,8 @@ pub(crate) fn may_access(path: &Path, access: Access) -> Result<(), Errno> {
     }
 }
 
-/// Returns the number of descriptors this process may have, less those that it has beside the standard streams.
-/// Programs begin with what their parents leave open, which may be most of the limit.
+/// Returns the number of descriptors this process may have, less those that it has beside the standard
+/// streams. Programs begin with what their parents leave open, which may be most of the limit.
 #[must_use]
 pub fn descriptors() -> usize {
     const STANDARD: usize = 3;
@@ -95,8 +95,8 @@ fn descriptors_max() -> usize {
     }
 }
 
-/// The number of descriptors below `limit` that are open. Without /proc the first of them are tried one by one,
-/// as many as can be short of what a copy needs.
+/// The number of descriptors below `limit` that are open. Without /proc the first of them are tried one by
+/// one, as many as can be short of what a copy needs.
 fn open_descriptors(limit: usize) -> usize {
     const TRIED_MOST: usize = 4096;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;

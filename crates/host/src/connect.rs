@@ -41,8 +41,8 @@ pub fn connect_any(
     connected
 }
 
-/// The error of a socket that waits for so long and no longer: where its time is over the kernel says EAGAIN, which
-/// reads as if something were missing here.
+/// The error of a socket that waits for so long and no longer: where its time is over the kernel says EAGAIN,
+/// which reads as if something were missing here.
 pub fn in_time(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::WouldBlock => io::Error::new(io::ErrorKind::TimedOut, "no answer in time"),

@@ -162,8 +162,8 @@ fn date(target: &Target) -> Result<(f64, f64, f64), Error> {
     Ok((unix_s(date), asked, heard))
 }
 
-/// Makes a call again that was interrupted. With a time limit (SO_RCVTIMEO) the kernel does not do so itself, and
-/// also interrupts for the work of an io_uring that was closed just before.
+/// Makes a call again that was interrupted. With a time limit (SO_RCVTIMEO) the kernel does not do so itself,
+/// and also interrupts for the work of an io_uring that was closed just before.
 fn uninterrupted<T>(mut call: impl FnMut() -> std::io::Result<T>) -> std::io::Result<T> {
     loop {
         match call() {

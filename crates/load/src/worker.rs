@@ -657,8 +657,8 @@ impl Worker {
         }
     }
 
-    /// Notes that an open connection has ended. It was held to the end if that is over and the connection `owes`
-    /// no answer to a heartbeat.
+    /// Notes that an open connection has ended. It was held to the end if that is over and the connection
+    /// `owes` no answer to a heartbeat.
     pub(crate) fn lost(&self, seat: &Seat, owes: bool) {
         // What it was to send and has not begun to.
         let unsent = u64::from(seat.assigned.take().is_some());

@@ -1,5 +1,5 @@
-//! The files that a load reads: its body, URLs, values, certificates. Each is read once, however often the plan is
-//! made: a pipe has its bytes once, and a FIFO that is opened again waits for another writer.
+//! The files that a load reads: its body, URLs, values, certificates. Each is read once, however often the
+//! plan is made: a pipe has its bytes once, and a FIFO that is opened again waits for another writer.
 
 use super::Complaint;
 use crate::complaint::{FAILED, USAGE, name, why};

@@ -283,7 +283,8 @@ fn help_and_version_that_cannot_be_written_are_an_error() {
     }
 }
 
-/// Rust has `/dev/null` in the place of a stream that is closed: all is written, and nothing is there to read.
+/// Rust has `/dev/null` in the place of a stream that is closed: all is written, and nothing is there to
+/// read.
 #[test]
 fn a_closed_stream_is_neither_an_empty_input_nor_an_output() {
     let folder = tempfile::tempdir().unwrap();

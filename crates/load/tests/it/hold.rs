@@ -100,8 +100,8 @@ fn after_so_many_tries_in_a_row_a_connection_is_given_up_and_the_endpoint_is_una
     }
 }
 
-/// The answer to the last heartbeat is waited for, and a server that owes it has lost the connection, although the
-/// time of holding is over by then.
+/// The answer to the last heartbeat is waited for, and a server that owes it has lost the connection,
+/// although the time of holding is over by then.
 #[test]
 fn connections_whose_last_heartbeat_is_never_answered_are_lost() {
     for choice in drivers() {
