@@ -8,6 +8,7 @@ use crate::complaint::{self, DONE, FAILED, USAGE, say, why};
 use crate::flags::{CatFlags, Common};
 use ringroad_engine::DriverName;
 use ringroad_engine::choose::{self, Origin, Wish};
+use ringroad_host::standard::was_closed;
 use ringroad_uring::{DIRECT_ALIGNMENT, ReadAhead, ReadError, Ring, Source};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::fs::File;
@@ -190,6 +191,9 @@ struct Output {
 
 impl Output {
     fn new() -> io::Result<Output> {
+        if was_closed(1) {
+            return Err(complaint::no_stream());
+        }
         let file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
         let about = file.metadata()?;
         Ok(Output { regular: about.is_file().then_some((about.dev(), about.ino())), file })
@@ -304,6 +308,9 @@ fn wait(file: &File) -> io::Result<()> {
 
 fn open(path: &Path, direct: bool) -> io::Result<File> {
     if path == Path::new("-") {
+        if was_closed(0) {
+            return Err(complaint::no_stream());
+        }
         let fd: OwnedFd = io::stdin().as_fd().try_clone_to_owned()?;
         return Ok(File::from(fd));
     }

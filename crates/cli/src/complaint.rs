@@ -34,7 +34,7 @@ pub(crate) struct Output(io::Stdout);
 
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if ringroad_host::standard::was_closed(1) { Err(no_output()) } else { self.0.write(bytes) }
+        if ringroad_host::standard::was_closed(1) { Err(no_stream()) } else { self.0.write(bytes) }
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -42,8 +42,8 @@ impl Write for Output {
     }
 }
 
-/// The error of writing to a standard output that is closed.
-pub(crate) fn no_output() -> io::Error {
+/// The error of using a standard stream that is closed.
+pub(crate) fn no_stream() -> io::Error {
     io::Error::from_raw_os_error(libc::EBADF)
 }
 

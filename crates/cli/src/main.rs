@@ -99,11 +99,7 @@ fn refuse(error: &clap::Error, words: &[OsString]) -> ExitCode {
     match text.strip_prefix("error: ") {
         Some(message) => complaint::say(message.trim_end()),
         // Help that was requested, or that is printed because no verb was given.
-        None if ringroad_host::standard::was_closed(1) && error.exit_code() == 0 => {
-            let why = complaint::why(&complaint::no_output());
-            complaint::say(&format!("write, on standard output: {why}"));
-            return ExitCode::from(complaint::FAILED);
-        }
+        None if error.exit_code() == 0 => return manual::printed(|| error.print()),
         None => drop(error.print()),
     }
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(complaint::USAGE))

@@ -30,10 +30,14 @@ pub(crate) fn without_help_verb(mut words: Vec<OsString>) -> Vec<OsString> {
 
 /// `ringroad help` without a verb.
 pub(crate) fn overview() -> ExitCode {
-    match ringroad_host::standard::was_closed(1) {
-        true => ended("standard output", Err(complaint::no_output())),
-        false => ended("standard output", Flags::command().print_help()),
-    }
+    printed(|| Flags::command().print_help())
+}
+
+/// Help or another text that `print` writes to standard output, which the program may have been started
+/// without.
+pub(crate) fn printed(print: impl FnOnce() -> io::Result<()>) -> ExitCode {
+    let is_closed = ringroad_host::standard::was_closed(1);
+    ended("standard output", if is_closed { Err(complaint::no_stream()) } else { print() })
 }
 
 pub(crate) fn completions(flags: &CompletionFlags) -> ExitCode {

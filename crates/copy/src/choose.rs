@@ -25,6 +25,9 @@ const THREADS_MOST: usize = 32;
 const WORKERS: usize = 12;
 /// Descriptors that are not the workers': standard streams, signals, both sides of an operand's place.
 const OTHERS: usize = 8;
+/// Descriptors with which one worker on a ring copies a tree, with pipes, which take most. With 16 it does
+/// not.
+const ON_A_RING: usize = 17;
 
 /// A list of libraries that stand before libc in every program (ld.so(8)).
 const PRELOADED: &str = "/etc/ld.so.preload";
@@ -70,6 +73,8 @@ pub(crate) struct Chosen {
     no_ring: OnceLock<String>,
     /// Files that are not cached were found.
     pub(crate) cold: AtomicBool,
+    /// Descriptors that the process may have, less those that it began with beside the standard streams.
+    pub(crate) may_open: usize,
 }
 
 impl Chosen {
@@ -134,24 +139,28 @@ impl Chosen {
 pub(crate) fn choose(options: &Options, sources: &[std::path::PathBuf]) -> Result<Chosen, Refusal> {
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
     let jobs = if options.interactive { 1 } else { options.jobs.unwrap_or(cores.clamp(2, 16)) };
-    let jobs = jobs.min((crate::sys::descriptors().saturating_sub(OTHERS) / WORKERS).max(1));
+    let may_open = crate::sys::descriptors();
+    // How many fit if each takes `share` descriptors.
+    let fit = |share: usize| (may_open / share).max(1);
+    let jobs = jobs.min((may_open.saturating_sub(OTHERS) / WORKERS).max(1));
     // Each file in flight needs two descriptors, with pipes four; directories and listings need more.
-    let in_flight = options.in_flight.unwrap_or(IN_FLIGHT).min(descriptors(16 * jobs));
+    let in_flight = options.in_flight.unwrap_or(IN_FLIGHT).min(fit(16 * jobs));
     let more_threads = !options.interactive && options.jobs.is_none();
     let mut chosen = Chosen {
         choice: Choice { engine: options.engine, why: String::new(), refused: Vec::new(), jobs, in_flight },
         ring_when_cold: false.into(),
         threads_when_cold: false.into(),
         more_threads,
-        threads_most: descriptors(16).clamp(jobs, THREADS_MOST.max(jobs)),
+        threads_most: fit(16).clamp(jobs, THREADS_MOST.max(jobs)),
         no_ring: OnceLock::new(),
         cold: false.into(),
+        may_open,
     };
     let choice = &mut chosen.choice;
     match options.engine {
         Engine::Threads => choice.why = "as asked".to_string(),
         Engine::Ring | Engine::RingSplice => {
-            probe(2).map_err(|why| Refusal::Engine { engine: options.engine, why })?;
+            probe(2, may_open).map_err(|why| Refusal::Engine { engine: options.engine, why })?;
             choice.why = "as asked".to_string();
         }
         Engine::Auto => {
@@ -192,26 +201,20 @@ pub(crate) fn choose(options: &Options, sources: &[std::path::PathBuf]) -> Resul
 }
 
 /// Returns the reason if a ring cannot be made and entered.
-fn probe(files: usize) -> Result<(), String> {
-    ring(files, false).map(drop)
+fn probe(files: usize, may_open: usize) -> Result<(), String> {
+    ring(files, false, may_open).map(drop)
 }
 
 /// Makes a ring for `files` files at a time, and enters it once. A seccomp filter may kill the process that
 /// makes one: then a child tries first.
-pub(crate) fn ring(files: usize, buffers: bool) -> Result<Flight, String> {
-    let may_open = crate::sys::descriptors();
-    if may_open < OTHERS + WORKERS {
+pub(crate) fn ring(files: usize, buffers: bool, may_open: usize) -> Result<Flight, String> {
+    if may_open < ON_A_RING {
         return Err(format!("a process with {may_open} descriptors has too few for a ring"));
     }
     may_make_rings().map_err(|refusal| refusal.to_string())?;
     let mut flight = Flight::new(files, buffers)?;
     flight.turn(false).map_err(|why| format!("io_uring_enter: {why}"))?;
     Ok(flight)
-}
-
-/// Returns how many fit if each takes `share` descriptors of the process's limit.
-fn descriptors(share: usize) -> usize {
-    (crate::sys::descriptors() / share).max(1)
 }
 
 /// How a file system serves a ring's reads of data that is not cached.
@@ -261,6 +264,7 @@ mod tests {
             choice,
             ring_when_cold: true.into(),
             threads_when_cold: false.into(),
+            may_open: 1024,
             more_threads: true,
             threads_most: 32,
             no_ring: OnceLock::new(),

@@ -87,3 +87,4 @@ pub use report::{
     Choice, Control, Event, Holes, Kind, Means, Method, Observer, Phase, Report, Skip, Totals, Underway,
 };
 pub use run::copy;
+pub use sys::descriptors;

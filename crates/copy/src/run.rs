@@ -78,7 +78,7 @@ pub fn copy(
         observer,
         control,
         queue: Queue::new(),
-        budget: Budget::new(descriptors_for_directories()),
+        budget: Budget::new(directories(chosen.may_open)),
         links: Links::of_operands(sources.len()),
         chosen,
         manifest,
@@ -228,7 +228,7 @@ fn spawn<'scope, 'env>(scope: &'scope Scope<'scope, 'env>, run: &'env Run<'env>)
     }
 }
 
-/// Directories that may stay open: two descriptors each, and a quarter of what the process may have.
-fn descriptors_for_directories() -> usize {
-    (crate::sys::descriptors() / 8).clamp(1, 4096)
+/// Directories that may stay open: two descriptors each, and a quarter of what the process may open.
+fn directories(may_open: usize) -> usize {
+    (may_open / 8).clamp(1, 4096)
 }

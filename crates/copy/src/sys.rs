@@ -5,7 +5,7 @@
 //! its feature `use-libc`, except for the changes of mode and owner that are here. `clippy.toml` of this
 //! crate forbids rustix's.
 
-use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags};
+use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
@@ -73,9 +73,18 @@ pub(crate) fn may_access(path: &Path, access: Access) -> Result<(), Errno> {
     }
 }
 
+/// Returns the number of descriptors this process may have, less those that it has beside the standard
+/// streams. Programs begin with what their parents leave open, which may be most of the limit.
+#[must_use]
+pub fn descriptors() -> usize {
+    const STANDARD: usize = 3;
+    let limit = descriptors_max();
+    limit.saturating_sub(open_descriptors(limit).saturating_sub(STANDARD)).max(1)
+}
+
 /// The number of descriptors this process may have. Where a filter refuses the question it is the usual one;
 /// rustix takes that for impossible.
-pub(crate) fn descriptors() -> usize {
+fn descriptors_max() -> usize {
     const USUAL: usize = 1024;
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the pointer is that of a local of the right type, which the call writes and does not keep.
@@ -84,6 +93,29 @@ pub(crate) fn descriptors() -> usize {
         Ok(()) => usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX),
         Err(_) => USUAL,
     }
+}
+
+/// The number of descriptors below `limit` that are open. Without /proc the first of them are tried one by
+/// one, as many as can be short of what a copy needs.
+fn open_descriptors(limit: usize) -> usize {
+    const TRIED_MOST: usize = 4096;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(listing) = rustix::fs::openat(CWD, "/proc/self/fd", flags, Mode::empty()) else {
+        return (0..limit.min(TRIED_MOST))
+            // SAFETY: the call takes a number that may be no descriptor, answers so, and changes nothing.
+            .filter(|open| unsafe { libc::fcntl(*open as libc::c_int, libc::F_GETFD) } != -1)
+            .count();
+    };
+    let mut room = Vec::with_capacity(32 * 1024);
+    let mut entries = RawDir::new(&listing, room.spare_capacity_mut());
+    let mut open = 0_usize;
+    while let Some(Ok(entry)) = entries.next() {
+        let number = entry.file_name().to_str().ok().and_then(|name| name.parse().ok());
+        open += usize::from(number.is_some_and(|number: usize| number < limit));
+    }
+    // Without that of the listing, which is closed below. A close that fails has closed it all the same.
+    let _ = close(listing);
+    open.saturating_sub(1)
 }
 
 /// The error of a libc function that answers 0 or -1. To be called before anything else can set `errno`.

@@ -231,7 +231,8 @@ impl<'r, 'a> Worker<'r, 'a> {
     /// Works on a ring until there is nothing left. `false`: there is no ring for this worker, or no longer.
     fn work_on_ring(&mut self) -> bool {
         let splice = self.run.chosen.choice.engine == crate::Engine::RingSplice;
-        let mut flight = match ring(self.run.chosen.choice.in_flight, !splice) {
+        let chosen = &self.run.chosen;
+        let mut flight = match ring(chosen.choice.in_flight, !splice, chosen.may_open) {
             Ok(flight) => flight,
             Err(why) => {
                 self.ringless = true;

@@ -41,6 +41,15 @@ pub fn connect_any(
     connected
 }
 
+/// The error of a socket that waits for so long and no longer: where its time is over the kernel says EAGAIN,
+/// which reads as if something were missing here.
+pub fn in_time(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => io::Error::new(io::ErrorKind::TimedOut, "no answer in time"),
+        _ => error,
+    }
+}
+
 /// Refuses a connection to itself, and resets it, so that its port is free at once.
 fn to_another(stream: TcpStream) -> io::Result<TcpStream> {
     let (own, peer) = (stream.local_addr()?, stream.peer_addr()?);
@@ -95,6 +104,17 @@ mod tests {
         // Closed in order it would stay in TIME_WAIT. Another socket may have the port by now, but not so.
         let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
         assert!(!table.contains(&format!("0100007F:{port:04X} 0100007F:{port:04X} ")), "{table}");
+    }
+
+    #[test]
+    fn a_wait_that_is_over_is_said_to_be_one() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+        let late = in_time(std::io::Read::read(&mut stream, &mut [0]).unwrap_err());
+        assert_eq!((late.kind(), late.to_string().as_str()), (io::ErrorKind::TimedOut, "no answer in time"));
+        let other = in_time(io::ErrorKind::ConnectionReset.into());
+        assert_eq!(other.kind(), io::ErrorKind::ConnectionReset);
     }
 
     #[test]

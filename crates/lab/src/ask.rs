@@ -126,7 +126,7 @@ fn answer(
         let bytes = match stream.read(&mut piece) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
+            Err(error) => return Err(ringroad_host::connect::in_time(error)),
         };
         carry.extend_from_slice(piece.get(..bytes).unwrap_or_default());
         let input = if bytes == 0 { Input::Closed } else { Input::Open };

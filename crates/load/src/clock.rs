@@ -8,6 +8,7 @@
 
 use crate::error::Error;
 use crate::target::{Scheme, Target};
+use ringroad_host::connect::in_time;
 use ringroad_measure::record::Clock;
 use std::io::{Read, Write};
 use std::net::{ToSocketAddrs, UdpSocket};
@@ -138,11 +139,12 @@ fn date(target: &Target) -> Result<(f64, f64, f64), Error> {
     );
     let begun = Instant::now();
     let asked = now_s();
-    socket.write_all(request.as_bytes()).map_err(|why| failed("write", why.to_string()))?;
+    socket.write_all(request.as_bytes()).map_err(|why| failed("write", in_time(why).to_string()))?;
     let mut head = Vec::new();
     let mut block = [0; 4096];
     while !head.windows(4).any(|end| end == b"\r\n\r\n") && head.len() < HEAD_MAX {
-        let count = socket.read(&mut block).map_err(|why| failed("read", why.to_string()))?;
+        let read = uninterrupted(|| socket.read(&mut block));
+        let count = read.map_err(|why| failed("read", in_time(why).to_string()))?;
         if count == 0 {
             break;
         }
@@ -158,6 +160,17 @@ fn date(target: &Target) -> Result<(f64, f64, f64), Error> {
     let date = date.ok_or_else(|| failed("read", "its answer has no Date".to_owned()))?;
     let date = httpdate::parse_http_date(&date).map_err(|why| failed("read", format!("{date}: {why}")))?;
     Ok((unix_s(date), asked, heard))
+}
+
+/// Makes a call again that was interrupted. With a time limit (SO_RCVTIMEO) the kernel does not do so itself,
+/// and also interrupts for the work of an io_uring that was closed just before.
+fn uninterrupted<T>(mut call: impl FnMut() -> std::io::Result<T>) -> std::io::Result<T> {
+    loop {
+        match call() {
+            Err(why) if why.kind() == std::io::ErrorKind::Interrupted => {}
+            done => return done,
+        }
+    }
 }
 
 /// By a time server. Returns offset and error, seconds.
@@ -202,7 +215,8 @@ fn exchange(socket: &UdpSocket) -> Result<(f64, f64), String> {
     socket.send(&question).map_err(|why| format!("send: {why}"))?;
     let mut answer = [0_u8; 128];
     loop {
-        let count = socket.recv(&mut answer).map_err(|why| format!("receive: {why}"))?;
+        let received = uninterrupted(|| socket.recv(&mut answer));
+        let count = received.map_err(|why| format!("receive: {}", in_time(why)))?;
         let received = sent + begun.elapsed().as_secs_f64();
         // An answer to an earlier question, or to none, is not waited for.
         if count < 48 || answer.get(24..32) != Some(&stamp[..]) {

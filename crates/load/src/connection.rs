@@ -145,9 +145,9 @@ pub(crate) async fn drive(worker: Rc<Worker>, number: u32) {
                 worker.connected.set(worker.connected.get() - 1);
                 seat.unset(OPEN);
                 seat.unset(PARKED);
-                seat.since.set(NEVER);
+                let owes = seat.since.replace(NEVER) != NEVER && !matches!(end, End::CutOff);
                 if worker.hold().is_some() {
-                    worker.lost(seat);
+                    worker.lost(seat, owes);
                 }
                 if seat.has(ALIVE) {
                     retry.reset();

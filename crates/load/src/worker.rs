@@ -29,7 +29,7 @@ pub(crate) use orders::{Done, News, Order, Orders, TICK, Task, connect, run, set
 use ringroad_engine::AnyBuf;
 use ringroad_engine::sync::Semaphore;
 pub(crate) use seat::{
-    ALIVE, ASKED, EXPIRED, GIVEN_UP, LOST, NEVER, OPEN, PARKED, SERVED, SILENT, Seat, TRIED,
+    ALIVE, ASKED, EXPIRED, GIVEN_UP, KEPT, LOST, NEVER, OPEN, PARKED, SERVED, SILENT, Seat, TRIED,
 };
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -657,13 +657,16 @@ impl Worker {
         }
     }
 
-    /// Notes that an open connection has ended.
-    pub(crate) fn lost(&self, seat: &Seat) {
+    /// Notes that an open connection has ended. It was held to the end if that is over and the connection
+    /// `owes` no answer to a heartbeat.
+    pub(crate) fn lost(&self, seat: &Seat, owes: bool) {
         // What it was to send and has not begun to.
         let unsent = u64::from(seat.assigned.take().is_some());
-        if self.now() < self.end_ns.get() {
+        if owes || self.now() < self.end_ns.get() {
             seat.set(LOST);
             self.counts.borrow_mut().held.lost += 1;
+        } else {
+            seat.set(KEPT);
         }
         self.counts.borrow_mut().held.away += unsent;
     }

@@ -302,8 +302,8 @@ fn cancel_on_signals(
     voice: Voice,
 ) -> io::Result<Arc<AtomicI32>> {
     let number = Arc::new(AtomicI32::new(SIGINT));
-    let scarce = |limit| limit < WATCHED_FROM;
-    if process::nofile().is_some_and(scarce) && process::raise_nofile().map_or(true, scarce) {
+    let scarce = || ringroad_copy::descriptors() < WATCHED_FROM;
+    if scarce() && (process::raise_nofile().is_err() || scarce()) {
         // The watch takes two descriptors that the copy needs: a signal ends it at once, as GNU cp.
         return Ok(number);
     }
@@ -356,8 +356,8 @@ fn leave_without_reader(
     }
 }
 
-/// Limit of descriptors from which on a copy is cancelled by signals.
-const WATCHED_FROM: u64 = 13;
+/// Number of descriptors from which on a copy is cancelled by signals.
+const WATCHED_FROM: usize = 13;
 /// Time limit for a cancelled copy to finish its current piece on a slow disk, and to clean up.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A copy without progress for this time counts as hung.

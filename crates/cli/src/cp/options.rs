@@ -502,6 +502,10 @@ impl Line<'_> {
         }
         options.resume |= options.part.is_some() || options.finish || options.journal.is_some();
         match &mut options.files_from {
+            // It would be an empty list, of which nothing is copied.
+            Some(from) if from.file == Path::new("-") && ringroad_host::standard::was_closed(0) => {
+                return Err(Usage::new("--files-from -: standard input is closed"));
+            }
             Some(from) => from.nul = self.nul,
             None if self.nul => return Err(Usage::new("-0 is about the names of --files-from")),
             None => {}

@@ -82,7 +82,7 @@ fn get(target: &Target) -> Result<String, String> {
     let heard = socket
         .write_all(head.as_bytes())
         .and_then(|()| (&mut socket).take(ANSWER_MAX).read_to_string(&mut answer));
-    heard.map_err(|error| why(&error))?;
+    heard.map_err(|error| why(&ringroad_host::connect::in_time(error)))?;
     let (head, body) = answer.split_once("\r\n\r\n").ok_or("the answer has no head")?;
     let line = head.lines().next().unwrap_or_default();
     match line.split(' ').nth(1) {

@@ -4,6 +4,7 @@
 //! With `-L` redirects are followed here, with `--jar` cookies are taken from here. Start at [`settle`].
 
 use super::flags::LoadFlags;
+use super::inputs::Inputs;
 use super::plan::{self, Learnt};
 use super::{Complaint, urls};
 use crate::complaint::{FAILED, USAGE};
@@ -26,13 +27,14 @@ pub(super) struct Settled {
 /// The plan of the flags, for `url` instead of their own if there is one, after one request to the server.
 pub(super) fn settle(
     flags: &LoadFlags,
-    (url, body): (Option<&str>, Option<&[u8]>),
+    url: Option<&str>,
+    inputs: &Inputs,
     choice: &Choice,
     stop: &Arc<AtomicBool>,
 ) -> Result<Settled, Complaint> {
     let refuse = |message: &str| Err(Complaint { message: message.to_owned(), code: USAGE });
     let mut learnt = Learnt::default();
-    let mut plan = plan::of(flags, url, &learnt, body)?;
+    let mut plan = plan::of(flags, url, &learnt, inputs)?;
     plan.check()?;
     let asks = plan.target.scheme.is_http()
         && (flags.url.is_some() || flags.urls.is_some())
@@ -63,7 +65,7 @@ pub(super) fn settle(
         };
         let Some((status, location)) = next else {
             if is_new {
-                plan = plan::of(flags, url, &learnt, body)?;
+                plan = plan::of(flags, url, &learnt, inputs)?;
             }
             return Ok(Settled { refusal: refusal(&asked), plan });
         };
@@ -79,7 +81,7 @@ pub(super) fn settle(
         // As browsers and curl do (RFC 9110 §15.4).
         learnt.is_get |= flags.method.is_none() && matches!(status, 301..=303);
         learnt.target = Some(to);
-        plan = plan::of(flags, url, &learnt, body)?;
+        plan = plan::of(flags, url, &learnt, inputs)?;
         plan.check()?;
     }
     let refusal = format!("-L: more than {REDIRECTS_MAX} redirects, the last to {}", plan.target);

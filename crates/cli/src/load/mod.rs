@@ -8,6 +8,7 @@ mod ask;
 mod calibrate;
 pub(crate) mod flags;
 mod hold;
+mod inputs;
 mod live;
 mod machines;
 mod output;
@@ -26,6 +27,7 @@ use crate::flags::Common;
 use ask::Settled;
 use calibrate::Ceiling;
 use flags::LoadFlags;
+use inputs::Inputs;
 use output::{Output, print};
 use part::Parted;
 use repeat::{Repeated, Told};
@@ -72,8 +74,8 @@ impl From<ringroad_load::Error> for Complaint {
 
 fn load(flags: &LoadFlags, common: &Common) -> Result<u8, Complaint> {
     // What is wrong with the words is said before anything is asked for.
-    let body = plan::body_of(flags)?;
-    let checked = plan::of(flags, None, &plan::Learnt::default(), body.as_deref())?;
+    let inputs = Inputs::new(flags.processes.processes > 1);
+    let checked = plan::of(flags, None, &plan::Learnt::default(), &inputs)?;
     checked.check()?;
     if flags.knee.is_some() && checked.processes > 1 {
         let message = "--knee with --processes: a search is one process's".to_owned();
@@ -113,7 +115,7 @@ fn load(flags: &LoadFlags, common: &Common) -> Result<u8, Complaint> {
     let mut parted = if is_part { Parted::told() } else { Parted::new(&flags.parts, common.quiet)? };
     let mut plans = Vec::new();
     for url in std::iter::once(None).chain(flags.vs.as_deref().map(Some)) {
-        let Settled { mut plan, refusal } = ask::settle(flags, (url, body.as_deref()), &choice, &stop)?;
+        let Settled { mut plan, refusal } = ask::settle(flags, url, &inputs, &choice, &stop)?;
         if let Some(message) = refusal {
             if let Some(output) = &output {
                 output.write_record(&parted.skipped(&plan, &message, &frame))?;
@@ -123,7 +125,7 @@ fn load(flags: &LoadFlags, common: &Common) -> Result<u8, Complaint> {
         prepare(&mut plan, flags, &facts, &choice)?;
         plans.push(plan);
     }
-    drop(body);
+    drop(inputs);
     let (Some(plan), Some(output)) = (plans.first().cloned(), output) else {
         return match plans.first() {
             Some(plan) => processes::part(plan, &choice, &stop),

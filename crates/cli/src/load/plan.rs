@@ -2,8 +2,9 @@
 
 use super::Complaint;
 use super::flags::LoadFlags;
+use super::inputs::Inputs;
 use super::urls::{self, Url};
-use crate::complaint::{FAILED, USAGE, name, why};
+use crate::complaint::{USAGE, name};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ringroad_load::hold::Hold;
@@ -11,8 +12,8 @@ use ringroad_load::plan::{Body, Pace, Request, Sockets, Stages, pattern, ramp, s
 use ringroad_load::schedule::Arrivals;
 use ringroad_load::site::{Destination, Place, Route};
 use ringroad_load::{Message, Plan, Scheme, Table, Target, source};
-use std::fs;
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::available_parallelism;
 use std::time::Duration;
@@ -42,7 +43,12 @@ fn refusal(message: impl Into<String>) -> Complaint {
 }
 
 /// All URLs of the load: the one on the command line, the others, those of the file.
-fn all_urls(flags: &LoadFlags, url: Option<&str>, learnt: &Learnt) -> Result<Vec<Url>, Complaint> {
+fn all_urls(
+    flags: &LoadFlags,
+    url: Option<&str>,
+    learnt: &Learnt,
+    inputs: &Inputs,
+) -> Result<Vec<Url>, Complaint> {
     let mut all = Vec::new();
     if let Some(text) = url {
         all.push(urls::one(text, None).map_err(refusal)?);
@@ -55,7 +61,7 @@ fn all_urls(flags: &LoadFlags, url: Option<&str>, learnt: &Learnt) -> Result<Vec
         all.push(urls::one(text, base.as_ref()).map_err(refusal)?);
     }
     if let Some(file) = &flags.urls {
-        let text = String::from_utf8_lossy(&read(file)?).into_owned();
+        let text = inputs.text(file)?;
         // A base alone is not asked for: it is what the paths in the file belong to.
         let of_file = urls::file(&text, base.as_ref());
         let of_file = of_file.map_err(|why| refusal(format!("--urls {}: {why}", name(file))))?;
@@ -72,11 +78,13 @@ pub(super) fn of(
     flags: &LoadFlags,
     url: Option<&str>,
     learnt: &Learnt,
-    sent: Option<&[u8]>,
+    inputs: &Inputs,
 ) -> Result<Plan, Complaint> {
+    let sent = body(flags, inputs)?;
+    let sent = sent.as_deref();
     let refuse = |message: &str| Err(refusal(message));
     let own = flags.url.as_deref().or((flags.urls.is_none()).then_some(ANY_URL));
-    let all = all_urls(flags, url.or(own), learnt)?;
+    let all = all_urls(flags, url.or(own), learnt, inputs)?;
     let Some(first) = all.first().map(|url| url.target.clone()) else { return refuse("no URL") };
     let tcp = first.scheme == Scheme::Tcp;
     let is_request = flags.method.is_some()
@@ -141,7 +149,7 @@ pub(super) fn of(
         };
         (Vec::new(), vec![message])
     } else {
-        requests(flags, &all, sent.unwrap_or_default(), learnt)?
+        requests(flags, &all, sent.unwrap_or_default(), learnt, inputs)?
     };
     let first = named(flags, &first);
     let routes = routes(flags, &all)?;
@@ -196,7 +204,7 @@ pub(super) fn of(
     let length = stages.as_ref().map(|stages| Duration::from_secs_f64(stages.seconds()));
     let split = super::part::split(flags)?;
     let own = u32::try_from(split.share(connections.into())).unwrap_or(connections);
-    let tls = super::trust::of(&flags.tls, plan.sites().any(|site| site.scheme.is_secured()))?;
+    let tls = super::trust::of(&flags.tls, inputs, plan.sites().any(|site| site.scheme.is_secured()))?;
     Ok(Plan {
         connections,
         idle: flags.idle,
@@ -316,6 +324,7 @@ fn requests(
     all: &[Url],
     body: &[u8],
     learnt: &Learnt,
+    inputs: &Inputs,
 ) -> Result<(Vec<Target>, Vec<Message>), Complaint> {
     let headers = headers(flags, learnt)?;
     let body = if learnt.is_get { &[] } else { body };
@@ -324,7 +333,7 @@ fn requests(
             return Err(refusal("--vars with --no-template: nothing is filled in"));
         }
         Some(file) => {
-            let text = String::from_utf8_lossy(&read(file)?).into_owned();
+            let text = inputs.text(file)?;
             Some(Arc::new(
                 Table::parse(&text).map_err(|why| refusal(format!("--vars {}: {why}", name(file))))?,
             ))
@@ -367,28 +376,17 @@ fn requests(
     Ok((sites, messages))
 }
 
-/// The body of the flags. It is read once, because a pipe has it once.
-pub(super) fn body_of(flags: &LoadFlags) -> Result<Option<Vec<u8>>, Complaint> {
-    match (&flags.body, &flags.body_file) {
-        (Some(text), _) => Ok(Some(body(text)?)),
-        (None, Some(file)) => Ok(Some(read(file)?)),
-        (None, None) => Ok(None),
-    }
-}
-
-/// The bytes themselves, or those of the file behind an `@`.
-fn body(text: &str) -> Result<Vec<u8>, Complaint> {
-    match text.strip_prefix('@') {
-        Some(file) => read(Path::new(file)),
-        None => Ok(text.as_bytes().to_vec()),
-    }
-}
-
-fn read(file: &Path) -> Result<Vec<u8>, Complaint> {
-    fs::read(file).map_err(|error| Complaint {
-        message: format!("read, on {}: {}", name(file), why(&error)),
-        code: FAILED,
-    })
+/// The body of the flags: the bytes themselves, or those of the file behind an `@` or of another option.
+fn body(flags: &LoadFlags, inputs: &Inputs) -> Result<Option<Rc<[u8]>>, Complaint> {
+    let file = match (&flags.body, &flags.body_file) {
+        (Some(text), _) => match text.strip_prefix('@') {
+            Some(file) => Path::new(file),
+            None => return Ok(Some(text.as_bytes().into())),
+        },
+        (None, Some(file)) => file,
+        (None, None) => return Ok(None),
+    };
+    inputs.bytes(file).map(Some)
 }
 
 /// One per CPU of this process; if all servers are on this machine, half of them are for the servers.

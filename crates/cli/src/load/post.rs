@@ -5,6 +5,7 @@
 
 use super::Complaint;
 use crate::complaint::{FAILED, USAGE, name, say, why};
+use ringroad_host::connect::in_time;
 use ringroad_load::{Scheme, Target};
 use std::fs;
 use std::io::{self, Read, Write};
@@ -101,7 +102,7 @@ struct Refused {
 
 fn put(target: &Target, file: &str, text: &str) -> Result<(), Refused> {
     let lost = |what: &'static str| {
-        move |error: io::Error| Refused { what: format!("{what}: {}", why(&error)), again: true }
+        move |error: io::Error| Refused { what: format!("{what}: {}", why(&in_time(error))), again: true }
     };
     let (method, path) = match target.path.ends_with('/') {
         true => ("PUT", format!("{}{file}", target.path)),

@@ -2,13 +2,14 @@
 
 use super::Complaint;
 use super::flags::TlsFlags;
+use super::inputs::Inputs;
 use crate::complaint::{FAILED, USAGE, name, say};
 use ringroad_load::tls::{Client, Trust};
 use ringroad_tls::CertificateDer;
 use ringroad_tls::pem::PemObject;
 
 /// Which certificates to accept, if the load is `secured`.
-pub(super) fn of(flags: &TlsFlags, secured: bool) -> Result<Option<Client>, Complaint> {
+pub(super) fn of(flags: &TlsFlags, inputs: &Inputs, secured: bool) -> Result<Option<Client>, Complaint> {
     if !secured {
         if flags.insecure || flags.cacert.is_some() {
             let message =
@@ -22,7 +23,8 @@ pub(super) fn of(flags: &TlsFlags, secured: bool) -> Result<Option<Client>, Comp
     let trust = match &flags.cacert {
         _ if flags.insecure => Trust::Anybody,
         Some(file) => {
-            let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+            let pem = inputs.bytes(file)?;
+            let read = CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>();
             Trust::Given(read.map_err(|why| Complaint {
                 message: format!("read, on {}: {why} (certificates in PEM are expected)", name(file)),
                 code: FAILED,

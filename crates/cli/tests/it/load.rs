@@ -1,6 +1,6 @@
 //! `ringroad load` as users run it, against the reference servers. Nothing here depends on speed.
 
-use crate::support::{Kill, Lines, Server, ringroad, run, until};
+use crate::support::{Kill, Lines, Server, ringroad, run, run_with_input, until};
 use ringroad_measure::Histogram;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -379,6 +379,35 @@ fn a_fifo_is_opened_once_and_waited_for_and_gets_the_whole_record() {
     assert_eq!(serde_json::from_str::<Value>(&record).unwrap()["cells"][0]["completed"], 20);
     assert!(seconds.starts_with("at_s,"), "{seconds}");
     assert_eq!(process.wait(), Some(0));
+    server.stop(Signal::INT);
+}
+
+/// The plan is made again after the first request to the server; what a pipe had is gone by then.
+#[test]
+fn urls_and_values_may_come_from_a_pipe_to_one_process() {
+    let server = Server::start(&["--model", "epoll-et", "--protocol", "http"]);
+    let url = format!("http://{}/", server.address);
+    let few = ["-n", "6"];
+    let from_pipe = |words: &[&str], input: &str| {
+        run_with_input(&mut ringroad([&["load"], words, &few[..]].concat()), input.as_bytes())
+    };
+    let list = format!("{url}a\n{url}b\n");
+    let outcome = from_pipe(&["--urls", "/dev/stdin"], &list);
+    let text = String::from_utf8(outcome.stdout).unwrap();
+    assert!(text.contains("6 sent, 6 completed, 0 failed"), "{text}{}", outcome.stderr);
+    assert!(text.contains("/a") && text.contains("/b"), "{text}");
+    let named = format!("{url}{{name}}");
+    let outcome = from_pipe(&[&named, "--vars", "/dev/stdin"], "name\nx\ny\n");
+    let text = String::from_utf8(outcome.stdout).unwrap();
+    assert!(text.contains("6 sent, 6 completed, 0 failed"), "{text}{}", outcome.stderr);
+    // Each of several processes would get a part of it, or nothing.
+    for words in
+        [&["--urls", "/dev/stdin"][..], &[&url, "-D", "/dev/stdin"], &[&named, "--vars", "/dev/stdin"]]
+    {
+        let outcome = from_pipe(&[words, &["--processes", "2", "-c", "2"]].concat(), &list);
+        assert_eq!(outcome.code, Some(2), "{words:?}: {}", outcome.stderr);
+        assert!(outcome.stderr.contains("only a regular file"), "{words:?}: {}", outcome.stderr);
+    }
     server.stop(Signal::INT);
 }
 

@@ -135,6 +135,22 @@ fn parts_that_could_not_be_one_load_are_refused() {
 }
 
 #[test]
+fn a_clock_that_is_silent_gives_no_answer_in_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let web = TcpListener::bind("127.0.0.1:0").unwrap();
+    let time = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    for (clock, what) in [
+        (format!("http://{}/", web.local_addr().unwrap()), "read: no answer in time"),
+        (format!("ntp://{}", time.local_addr().unwrap()), "receive: no answer in time"),
+    ] {
+        let more = ["--part=1/2".to_owned(), format!("--clock-from={clock}")];
+        let outcome = run(&mut part(&["load", "tcp://127.0.0.1:1", "-c", "4"], folder.path(), &more));
+        assert_eq!(outcome.code, Some(1), "{clock}: {outcome:?}");
+        assert!(outcome.stderr.contains(what), "{clock}: {outcome:?}");
+    }
+}
+
+#[test]
 fn a_record_is_handed_over_to_a_server_that_first_refuses() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/records/", listener.local_addr().unwrap());

@@ -269,6 +269,45 @@ fn every_verb_starts_without_standard_streams_and_without_dev() {
     assert_eq!(outcome.stderr, error.repeat(2));
 }
 
+#[test]
+fn help_and_version_that_cannot_be_written_are_an_error() {
+    for words in
+        [&["--version"][..], &["--help"], &["help"], &["load", "--help"], &["cat", "-h"], &["cp", "--help"]]
+    {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let mut command = ringroad(words);
+        let output = command.stdout(full).stderr(std::process::Stdio::piped()).output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {stderr}");
+        assert!(stderr.ends_with(": No space left on device\n"), "{words:?}: {stderr}");
+    }
+}
+
+/// Rust has `/dev/null` in the place of a stream that is closed: all is written, and nothing is there to
+/// read.
+#[test]
+fn a_closed_stream_is_neither_an_empty_input_nor_an_output() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("s")).unwrap();
+    std::fs::write(folder.path().join("s/f"), "x").unwrap();
+    let shell = |line: &str| {
+        let mut shell = std::process::Command::new("sh");
+        run(shell.args(["-c", line, crate::support::BINARY]).current_dir(folder.path()))
+    };
+    for driver in ["io_uring", "epoll", "threads"] {
+        let outcome = shell(&format!("RINGROAD_DRIVER={driver} exec \"$0\" cat s/f >&-"));
+        let said = "ringroad: write, on standard output: Bad file descriptor\n";
+        assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(1), said), "{driver}");
+        let outcome = shell(&format!("RINGROAD_DRIVER={driver} exec \"$0\" cat - s/f <&-"));
+        let said = "ringroad: open, on standard input: Bad file descriptor\n";
+        assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(1), said), "{driver}");
+        assert_eq!(outcome.stdout, b"x", "{driver}");
+    }
+    let outcome = shell("exec \"$0\" cp -a -T --files-from - s d <&-");
+    assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("--files-from -: standard input is closed"), "{}", outcome.stderr);
+}
+
 /// A habit from another program is answered with the words of this one.
 #[test]
 fn options_and_verbs_of_other_programs_are_answered_with_what_to_type_here() {

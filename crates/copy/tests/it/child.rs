@@ -10,6 +10,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 const VARIABLE: &str = "RINGROAD_COPY_TEST";
+/// How many descriptors the process has before it copies, as if its parent had left them open.
+pub(crate) const HELD: &str = "RINGROAD_COPY_TEST_HELD";
 
 /// Starts a copy. `limits` is shell, run before it.
 pub(crate) fn start(limits: &str, engine: Engine, source: &Path, target: &Path, resume: bool) -> Child {
@@ -63,6 +65,8 @@ fn body() {
     let engine = crate::support::engines().iter().copied().find(|known| known.name() == engine).unwrap();
     let mut options = archive(engine);
     options.resume = resume;
+    let held = std::env::var(HELD).map_or(0, |held| held.parse().unwrap());
+    let _held: Vec<_> = (0..held).map(|_| std::fs::File::open("/dev/null").unwrap()).collect();
     let told = Told::default();
     let report =
         copy(&[source.into()], &Destination::At(target.into()), &options, &told, &Control::new()).unwrap();

@@ -53,6 +53,25 @@ fn with_few_descriptors_there_is_less_at_a_time_and_nothing_is_lost() {
     }
 }
 
+/// Shells, build tools and supervisors leave descriptors open to what they start.
+#[test]
+fn descriptors_that_were_open_before_are_not_counted_on() {
+    for &engine in engines() {
+        let (_place, source, target) = folders();
+        build(&source, &deep(20));
+        many(&source, 400, 5000);
+        let free = if matches!(engine, Engine::Threads | Engine::Auto) { 14 } else { 20 };
+        for limit in [60, 1024] {
+            let target = target.join(limit.to_string());
+            std::fs::create_dir_all(target.parent().unwrap()).unwrap();
+            let limits = format!("ulimit -n {limit}; export {}={}", child::HELD, limit - free);
+            let answer = child::run(&limits, engine, &source, &target);
+            assert!(answer.balanced && answer.failed == 0, "{engine:?}, {limit}: {answer:?}");
+            assert!(answer.copied > 420, "{answer:?}");
+        }
+    }
+}
+
 /// systemd's group of calls about resources has `prlimit64`; a filter without it leaves the limit unknown.
 #[test]
 fn a_filter_that_does_not_tell_the_limit_of_descriptors_stops_nothing() {

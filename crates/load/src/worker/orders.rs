@@ -2,7 +2,7 @@
 //!
 //! Orders follow each other on the same connections. Start at [`run`], then [`carry_out`].
 
-use super::{ASKED, Cut, LOST, NEVER, OPEN, SERVED, Seat, TRIED, Worker};
+use super::{ASKED, Cut, KEPT, LOST, NEVER, OPEN, SERVED, Seat, TRIED, Worker};
 use crate::connection;
 use crate::error::Error;
 use crate::pace::{self, Metronome};
@@ -223,8 +223,9 @@ async fn carry_out(worker: &Rc<Worker>, task: &Task, order: &Order) -> Result<Do
     let flagged = |flag| worker.seats.iter().filter(|seat| seat.has(flag)).count() as u32;
     if worker.hold().is_some() {
         let held = &mut worker.counts.borrow_mut().held;
-        held.opened = u64::from(flagged(OPEN | LOST));
-        held.survived = worker.seats.iter().filter(|seat| seat.has(OPEN) && !seat.has(LOST)).count() as u64;
+        held.opened = u64::from(flagged(OPEN | LOST | KEPT));
+        let survived = |seat: &&Seat| seat.has(OPEN | KEPT) && !seat.has(LOST);
+        held.survived = worker.seats.iter().filter(survived).count() as u64;
     }
     Ok(Done {
         asked: flagged(ASKED),

@@ -37,6 +37,8 @@ pub(crate) const GIVEN_UP: u16 = 128;
 pub(crate) const ALIVE: u16 = 256;
 /// The connection sends one request and is then held open.
 pub(crate) const SILENT: u16 = 512;
+/// The connection ended after the load, and was owed nothing.
+pub(crate) const KEPT: u16 = 1024;
 
 impl Seat {
     pub(crate) fn has(&self, flag: u16) -> bool {

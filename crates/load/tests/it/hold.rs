@@ -100,6 +100,23 @@ fn after_so_many_tries_in_a_row_a_connection_is_given_up_and_the_endpoint_is_una
     }
 }
 
+/// The answer to the last heartbeat is waited for, and a server that owes it has lost the connection,
+/// although the time of holding is over by then.
+#[test]
+fn connections_whose_last_heartbeat_is_never_answered_are_lost() {
+    for choice in drivers() {
+        // The kernel takes connections, and the server never accepts them.
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let mut plan = held(listener.local_addr().unwrap(), 3, 300, Duration::from_millis(300));
+        plan.timeout = Duration::from_millis(600);
+        let outcome = run(&plan, &choice).unwrap();
+        let held = account(&outcome);
+        assert_eq!((held.due, outcome.counts.completed), (3, 0), "{choice}");
+        assert_eq!((held.opened, held.survived, held.lost), (3, 0, 3), "{choice}: {held:?}");
+        assert_eq!(diagnose(&held, outcome.window).0, Health::Unhealthy, "{choice}: {held:?}");
+    }
+}
+
 /// What is due while the answer before is missing is not put off: it has failed, and is seen.
 #[test]
 fn a_heartbeat_that_finds_the_one_before_unanswered_is_not_written() {
