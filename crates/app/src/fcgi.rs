@@ -16,7 +16,7 @@ use ringroad_gate::upstream::{Address, Permit, Room};
 use ringroad_http::{
     Chunk, ReadTransport, Receive as _, RequestBody, SentSoFar, Transport, WriteTransport, addresses,
 };
-use ringroad_wire::fcgi::{self, Ended, Event, Params, Responses};
+use ringroad_wire::fcgi::{self, Ended, Event, Ids, Params, Responses};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
@@ -149,6 +149,7 @@ impl fmt::Debug for FastCgi {
 struct Connection {
     read: ReadTransport,
     write: WriteTransport,
+    ids: Ids,
     permit: Permit,
 }
 
@@ -225,25 +226,27 @@ impl FastCgi {
             Some(connection) => connection,
             None => open(responder).await.map_err(|why| (why, false))?,
         };
+        let Connection { read, write, mut ids, permit } = connection;
         let mut out = Vec::new();
-        fcgi::begin(&mut out, responder.timing.keep > 0);
-        params.write(&mut out);
+        let id = ids.next();
+        fcgi::begin(&mut out, id, responder.timing.keep > 0);
+        params.write(&mut out, id);
         let rest = match body {
             FastCgiBody::Whole(bytes) => {
-                fcgi::stdin(&mut out, &bytes);
-                fcgi::end_stdin(&mut out);
+                fcgi::stdin(&mut out, id, &bytes);
+                fcgi::end_stdin(&mut out, id);
                 None
             }
             FastCgiBody::Pieces(body) => Some(body),
         };
-        let Connection { read, write, permit } = connection;
         let mut answer = FastCgiAnswer {
             home: Rc::clone(self),
             responder: Arc::clone(responder),
             read: Some(read),
             permit: Some(permit),
-            sending: Sending::Going(Box::pin(send(write, out, rest))),
-            responses: Responses::new(),
+            sending: Sending::Going(Box::pin(send(write, id, out, rest))),
+            responses: Responses::new(id),
+            ids,
             received: Vec::new(),
             at: 0,
             first: Vec::new(),
@@ -323,7 +326,7 @@ async fn open(responder: &Responder) -> Result<Connection, FastCgiFailed> {
     };
     let opened = time::timeout(span, connect(&responder.address, span)).await;
     let (read, write) = opened.map_err(|_| FastCgiFailed::ConnectTimeout(span))??;
-    Ok(Connection { read, write, permit })
+    Ok(Connection { read, write, ids: Ids::default(), permit })
 }
 
 async fn connect(to: &Address, span: Duration) -> Result<(ReadTransport, WriteTransport), FastCgiFailed> {
@@ -346,7 +349,7 @@ async fn connect(to: &Address, span: Duration) -> Result<(ReadTransport, WriteTr
 /// What came of sending a request.
 type Sent = (WriteTransport, Result<(), FastCgiFailed>);
 
-async fn send(mut write: WriteTransport, mut out: Vec<u8>, body: Option<RequestBody>) -> Sent {
+async fn send(mut write: WriteTransport, id: u16, mut out: Vec<u8>, body: Option<RequestBody>) -> Sent {
     let Some(mut body) = body else {
         let (sent, _) = write.write_all(out).await;
         let sent = sent.map_err(|_| FastCgiFailed::Closed(SentSoFar::Part));
@@ -355,12 +358,12 @@ async fn send(mut write: WriteTransport, mut out: Vec<u8>, body: Option<RequestB
     loop {
         let last = match body.next().await {
             Some(Ok(piece)) => {
-                fcgi::stdin(&mut out, &piece);
+                fcgi::stdin(&mut out, id, &piece);
                 false
             }
             Some(Err(why)) => return (write, Err(FastCgiFailed::Body(why.to_string()))),
             None => {
-                fcgi::end_stdin(&mut out);
+                fcgi::end_stdin(&mut out, id);
                 true
             }
         };
@@ -392,6 +395,7 @@ pub struct FastCgiAnswer {
     permit: Option<Permit>,
     sending: Sending,
     responses: Responses,
+    ids: Ids,
     received: Vec<u8>,
     /// Where the records that were not read begin in `received`.
     at: usize,
@@ -553,7 +557,7 @@ impl FastCgiAnswer {
             && self.at == self.received.len()
         {
             let (home, responder) = (Rc::clone(&self.home), Arc::clone(&self.responder));
-            home.keep(&responder, Connection { read, write, permit });
+            home.keep(&responder, Connection { read, write, ids: self.ids, permit });
         }
     }
 
@@ -577,11 +581,12 @@ impl Drop for FastCgiAnswer {
         let (read, permit) = (self.read.take(), self.permit.take());
         let (ticket, patience) = (self.ticket.take(), self.patience);
         let Some(mut read) = read else { return };
+        let id = self.responses.id();
         let giving_up = async move {
             if let Sending::Done(write) = sending {
                 let mut write = write;
                 let mut out = Vec::new();
-                fcgi::abort(&mut out);
+                fcgi::abort(&mut out, id);
                 let _ = time::timeout(Duration::from_secs(1), write.write_all(out)).await;
                 // A process of ours gets no other request before it has finished with this one.
                 if let Some(ticket) = ticket {

@@ -16,6 +16,7 @@ const FRONT: &str = include_str!("../apps/front.php");
 /// A request as a FastCGI application gets it.
 #[derive(Clone, Debug, Default)]
 struct Asked {
+    id: u8,
     keep: bool,
     params: HashMap<String, String>,
     stdin: Vec<u8>,
@@ -27,13 +28,13 @@ impl Asked {
     }
 }
 
-/// The next record: its type and content.
-fn record(client: &mut Client) -> Option<(u8, Vec<u8>)> {
+/// The next record: its request, type and content.
+fn record(client: &mut Client) -> Option<(u8, u8, Vec<u8>)> {
     let head = client.exactly(8)?;
-    assert_eq!((head[0], head[7]), (1, 0));
+    assert_eq!((head[0], head[2], head[7]), (1, 0, 0));
     let content = client.exactly(usize::from(u16::from_be_bytes([head[4], head[5]])))?;
     client.exactly(usize::from(head[6]))?;
-    Some((head[1], content))
+    Some((head[3], head[1], content))
 }
 
 /// The next request on a connection.
@@ -42,11 +43,12 @@ fn asked(client: &mut Client) -> Option<Asked> {
     let mut params = Vec::new();
     loop {
         match record(client)? {
-            (1, content) => asked.keep = content[2] == 1,
-            (4, content) => params.extend_from_slice(&content),
-            (5, content) if content.is_empty() => break,
-            (5, content) => asked.stdin.extend_from_slice(&content),
-            (kind, _) => panic!("a record of type {kind}"),
+            (id, 1, content) => (asked.id, asked.keep) = (id, content[2] == 1),
+            (id, _, _) if id != asked.id => panic!("a record of request {id}"),
+            (_, 4, content) => params.extend_from_slice(&content),
+            (_, 5, content) if content.is_empty() => break,
+            (_, 5, content) => asked.stdin.extend_from_slice(&content),
+            (_, kind, _) => panic!("a record of type {kind}"),
         }
     }
     let mut rest = &params[..];
@@ -65,17 +67,22 @@ fn asked(client: &mut Client) -> Option<Asked> {
     Some(asked)
 }
 
-/// Records of an answer, each STDOUT with padding.
+/// Records of the answer to the first request of a connection.
 fn answer(stdout: &[u8]) -> Vec<u8> {
+    answer_to(1, stdout)
+}
+
+/// Records of the answer to a request, each STDOUT with padding.
+fn answer_to(id: u8, stdout: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     for part in stdout.chunks(30_000) {
         let [high, low] = (part.len() as u16).to_be_bytes();
-        out.extend_from_slice(&[1, 6, 0, 1, high, low, 3, 0]);
+        out.extend_from_slice(&[1, 6, 0, id, high, low, 3, 0]);
         out.extend_from_slice(part);
         out.extend_from_slice(&[0; 3]);
     }
-    out.extend_from_slice(&[1, 6, 0, 1, 0, 0, 0, 0]);
-    out.extend_from_slice(&[1, 3, 0, 1, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    out.extend_from_slice(&[1, 6, 0, id, 0, 0, 0, 0]);
+    out.extend_from_slice(&[1, 3, 0, id, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     out
 }
 
@@ -85,9 +92,9 @@ fn showing() -> (SocketAddr, Receiver<Asked>) {
     let tell: Arc<Mutex<Sender<Asked>>> = Arc::new(Mutex::new(tell));
     let (address, _) = behind(move |client| {
         while let Some(asked) = asked(client) {
-            let keep = asked.keep;
+            let (id, keep) = (asked.id, asked.keep);
             tell.lock().unwrap().send(asked).unwrap();
-            client.try_send(answer(b"Content-Type: text/plain\r\n\r\nok"));
+            client.try_send(answer_to(id, b"Content-Type: text/plain\r\n\r\nok"));
             if !keep {
                 return;
             }
@@ -273,7 +280,7 @@ drivers!(a_connection_is_kept_where_that_is_wanted, |driver: DriverName| {
         for _ in 0..3 {
             let Some(asked) = asked(client) else { return };
             assert!(asked.keep);
-            client.try_send(answer(b"\r\nkept"));
+            client.try_send(answer_to(asked.id, b"\r\nkept"));
         }
     });
     let site = site(driver, &address.to_string(), "keep = 1\nconnections = 1\n");
@@ -282,6 +289,26 @@ drivers!(a_connection_is_kept_where_that_is_wanted, |driver: DriverName| {
         assert_eq!(client.get("/").text(), "kept");
     }
     assert_eq!(count.load(std::sync::atomic::Ordering::SeqCst), 3);
+});
+
+drivers!(a_second_answer_that_comes_late_is_no_answer_to_the_next_request, |driver: DriverName| {
+    let (address, _) = behind(|client| {
+        let Some(first) = asked(client) else { return };
+        client.send(answer_to(first.id, b"\r\nfirst"));
+        // What is wrong comes when the next request is on its way, so no look at the connection finds it.
+        let Some(second) = asked(client) else { return };
+        client.try_send(answer_to(first.id, b"\r\nstray"));
+        client.try_send(answer_to(second.id, b"\r\nsecond"));
+    });
+    let site = site(driver, &address.to_string(), "keep = 1\nconnections = 1\n");
+    let mut client = site.client();
+    assert_eq!(client.get("/").text(), "first");
+    // On another connection, where it is the first one.
+    assert_eq!(client.get("/").text(), "first");
+    let lines = [("Content-Length", "0")];
+    // What may not be repeated has no answer.
+    let reply = client.ask("POST", "/", &lines);
+    assert_eq!((reply.status, reply.text().contains("stray")), (502, false));
 });
 
 drivers!(a_client_that_leaves_has_its_request_given_up, |driver: DriverName| {
@@ -293,7 +320,7 @@ drivers!(a_client_that_leaves_has_its_request_given_up, |driver: DriverName| {
             client.send([1, 6, 0, 1, 0, 8, 0, 0]).send("\r\n\r\nbody");
         }
         tell.lock().unwrap().send(None).unwrap();
-        tell.lock().unwrap().send(record(client).map(|(kind, _)| kind)).unwrap();
+        tell.lock().unwrap().send(record(client).map(|(_, kind, _)| kind)).unwrap();
     });
     let site = site(driver, &address.to_string(), "");
     for path in ["/", "/begun"] {

@@ -1,9 +1,10 @@
 //! FastCGI 1.0, the web server's side: requests as records, and a responder's records as events.
 //!
 //! A connection is a stream of records. Each has a head of [`HEAD_BYTES`], a content and padding. One request
-//! is in progress on a connection at a time, as PHP serves it; its id is [`REQUEST_ID`]. Write a request with
-//! [`begin`], [`Params`] and [`stdin`]; read the answer with [`Responses`]. The bytes of STDOUT begin with a
-//! CGI head, which [`head`] reads.
+//! is in progress on a connection at a time, as PHP serves it. Each has an id of its own ([`Ids`]), so that
+//! what an application sends late for one request is never taken for the answer to the next. Write a request
+//! with [`begin`], [`Params`] and [`stdin`]; read the answer with [`Responses`]. The bytes of STDOUT begin
+//! with a CGI head, which [`head`] reads.
 //!
 //! Sections cited are those of the FastCGI specification 1.0.
 
@@ -17,9 +18,6 @@ use std::fmt;
 pub const HEAD_BYTES: usize = 8;
 /// Most content bytes of one record.
 pub const CONTENT_BYTES_MAX: usize = 0xffff;
-/// The id of every request: PHP serves one request on a connection at a time.
-pub const REQUEST_ID: u16 = 1;
-
 const VERSION: u8 = 1;
 const BEGIN_REQUEST: u8 = 1;
 const ABORT_REQUEST: u8 = 2;
@@ -35,36 +33,48 @@ const RESPONDER: u8 = 1;
 /// The application keeps the connection open behind its answer (§5.1).
 const KEEP_CONN: u8 = 1;
 
-fn record(out: &mut Vec<u8>, kind: u8, content: &[u8]) {
+/// The ids of a connection's requests, one after another. 0 is the connection's own (§3.3).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ids(u16);
+
+impl Ids {
+    /// Returns the next request's: 1 at first, and again behind the last of all.
+    pub fn next(&mut self) -> u16 {
+        self.0 = self.0.wrapping_add(1).max(1);
+        self.0
+    }
+}
+
+fn record(out: &mut Vec<u8>, id: u16, kind: u8, content: &[u8]) {
     let [high, low] = (content.len() as u16).to_be_bytes();
-    let [id_high, id_low] = REQUEST_ID.to_be_bytes();
+    let [id_high, id_low] = id.to_be_bytes();
     out.extend_from_slice(&[VERSION, kind, id_high, id_low, high, low, 0, 0]);
     out.extend_from_slice(content);
 }
 
 /// Appends a stream's bytes as records. Without bytes nothing is appended.
-fn records(out: &mut Vec<u8>, kind: u8, content: &[u8]) {
-    content.chunks(CONTENT_BYTES_MAX).for_each(|part| record(out, kind, part));
+fn records(out: &mut Vec<u8>, id: u16, kind: u8, content: &[u8]) {
+    content.chunks(CONTENT_BYTES_MAX).for_each(|part| record(out, id, kind, part));
 }
 
 /// Appends the beginning of a request. `keep`: the application keeps the connection open for the next one.
-pub fn begin(out: &mut Vec<u8>, keep: bool) {
-    record(out, BEGIN_REQUEST, &[0, RESPONDER, if keep { KEEP_CONN } else { 0 }, 0, 0, 0, 0, 0]);
+pub fn begin(out: &mut Vec<u8>, id: u16, keep: bool) {
+    record(out, id, BEGIN_REQUEST, &[0, RESPONDER, if keep { KEEP_CONN } else { 0 }, 0, 0, 0, 0, 0]);
 }
 
 /// Appends an order to give the request up (§5.4).
-pub fn abort(out: &mut Vec<u8>) {
-    record(out, ABORT_REQUEST, &[]);
+pub fn abort(out: &mut Vec<u8>, id: u16) {
+    record(out, id, ABORT_REQUEST, &[]);
 }
 
 /// Appends bytes of the request's body.
-pub fn stdin(out: &mut Vec<u8>, bytes: &[u8]) {
-    records(out, STDIN, bytes);
+pub fn stdin(out: &mut Vec<u8>, id: u16, bytes: &[u8]) {
+    records(out, id, STDIN, bytes);
 }
 
 /// Appends the end of the request's body.
-pub fn end_stdin(out: &mut Vec<u8>) {
-    record(out, STDIN, &[]);
+pub fn end_stdin(out: &mut Vec<u8>, id: u16) {
+    record(out, id, STDIN, &[]);
 }
 
 /// The variables of a request.
@@ -93,9 +103,9 @@ impl Params {
     }
 
     /// Appends all of them as records, and the end of the stream.
-    pub fn write(&self, out: &mut Vec<u8>) {
-        records(out, PARAMS, &self.bytes);
-        record(out, PARAMS, &[]);
+    pub fn write(&self, out: &mut Vec<u8>, id: u16) {
+        records(out, id, PARAMS, &self.bytes);
+        record(out, id, PARAMS, &[]);
     }
 }
 
@@ -148,7 +158,7 @@ impl fmt::Display for Broken {
         match self {
             Broken::Version(version) => write!(f, "a record of version {version}, which is no FastCGI"),
             Broken::Kind(kind) => write!(f, "a record of type {kind}, which only a web server sends"),
-            Broken::Id(id) => write!(f, "a record of request {id}, which was not begun"),
+            Broken::Id(id) => write!(f, "a record of request {id}, which is not in progress"),
             Broken::End => f.write_str("an end of the request that cannot be read"),
             Broken::Behind => f.write_str("a record behind the end of the request"),
         }
@@ -158,15 +168,21 @@ impl fmt::Display for Broken {
 impl std::error::Error for Broken {}
 
 /// Reads the records of one answer.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Responses {
+    id: u16,
     over: bool,
 }
 
 impl Responses {
-    /// Before the first record.
-    pub fn new() -> Responses {
-        Responses::default()
+    /// Before the first record of the answer to this request.
+    pub fn new(id: u16) -> Responses {
+        Responses { id, over: false }
+    }
+
+    /// Returns the request's id.
+    pub fn id(&self) -> u16 {
+        self.id
     }
 
     /// Whether the request is over.
@@ -193,7 +209,7 @@ impl Responses {
             let [_, kind, id_high, id_low, high, low, padding, _] = *head;
             let id = u16::from_be_bytes([id_high, id_low]);
             match kind {
-                STDOUT | STDERR | END_REQUEST if id == REQUEST_ID => {}
+                STDOUT | STDERR | END_REQUEST if id == self.id => {}
                 GET_VALUES_RESULT | UNKNOWN_TYPE if id == 0 => {}
                 STDOUT | STDERR | END_REQUEST => return Err(Broken::Id(id)),
                 kind => return Err(Broken::Kind(kind)),
@@ -231,7 +247,7 @@ mod tests {
     use super::*;
 
     fn events(bytes: &[u8]) -> Result<Vec<Event<'_>>, Broken> {
-        let (mut responses, mut at, mut all) = (Responses::new(), 0, Vec::new());
+        let (mut responses, mut at, mut all) = (Responses::new(1), 0, Vec::new());
         while let Some(event) = responses.next(bytes, &mut at)? {
             all.push(event);
         }
@@ -241,14 +257,14 @@ mod tests {
     #[test]
     fn a_request_is_written_as_the_specification_says() {
         let mut out = Vec::new();
-        begin(&mut out, true);
+        begin(&mut out, 1, true);
         assert_eq!(out, [1, 1, 0, 1, 0, 8, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0]);
         out.clear();
         let mut params = Params::new();
         params.push("A", "");
         params.push("B", [b'x'; 127]);
         params.push("C", [b'y'; 128]);
-        params.write(&mut out);
+        params.write(&mut out, 1);
         let mut expected = vec![1, 4, 0, 1, 1, 11, 0, 0, 1, 0, b'A', 1, 127, b'B'];
         expected.extend_from_slice(&[b'x'; 127]);
         expected.extend_from_slice(&[1, 0x80, 0, 0, 128, b'C']);
@@ -256,9 +272,9 @@ mod tests {
         expected.extend_from_slice(&[1, 4, 0, 1, 0, 0, 0, 0]);
         assert_eq!(out, expected);
         out.clear();
-        stdin(&mut out, b"a=1");
-        end_stdin(&mut out);
-        abort(&mut out);
+        stdin(&mut out, 1, b"a=1");
+        end_stdin(&mut out, 1);
+        abort(&mut out, 1);
         assert_eq!(
             out,
             [1, 5, 0, 1, 0, 3, 0, 0, b'a', b'=', b'1', 1, 5, 0, 1, 0, 0, 0, 0, 1, 2, 0, 1, 0, 0, 0, 0]
@@ -269,7 +285,7 @@ mod tests {
     fn a_long_body_is_cut_into_records() {
         let body = vec![7; 150_000];
         let mut out = Vec::new();
-        stdin(&mut out, &body);
+        stdin(&mut out, 1, &body);
         assert_eq!(out.len(), body.len() + 3 * HEAD_BYTES);
         assert_eq!(&out[..6], &[1, 5, 0, 1, 0xff, 0xff]);
     }
@@ -285,7 +301,7 @@ mod tests {
             [Event::Stdout(b"hello"), Event::Stderr(b"oh"), Event::End { status: 256, how: Ended::Complete }];
         assert_eq!(events(&bytes).unwrap(), all);
         for cut in 0..bytes.len() {
-            let (mut responses, mut at, mut seen) = (Responses::new(), 0, Vec::new());
+            let (mut responses, mut at, mut seen) = (Responses::new(1), 0, Vec::new());
             while let Some(event) = responses.next(&bytes[..cut], &mut at).unwrap() {
                 seen.push(event);
             }
@@ -295,6 +311,17 @@ mod tests {
             assert_eq!(seen, all, "{cut}");
             assert!(responses.is_over() && at == bytes.len());
         }
+    }
+
+    #[test]
+    fn requests_of_a_connection_have_ids_of_their_own_and_never_its_own() {
+        let mut ids = Ids::default();
+        assert_eq!([ids.next(), ids.next()], [1, 2]);
+        let mut all: Vec<u16> = (2..0xffff).map(|_| ids.next()).collect();
+        assert_eq!((all.pop(), ids.next()), (Some(0xffff), 1));
+        // The end of an earlier request is not this one's.
+        let end = [1, 3, 0, 1, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(Responses::new(2).next(&end, &mut 0), Err(Broken::Id(1)));
     }
 
     #[test]

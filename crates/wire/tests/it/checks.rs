@@ -503,7 +503,7 @@ fn answered(mut answering: ringroad_wire::rwp::Answering, bytes: &[u8]) {
 pub(crate) fn fcgi(bytes: &[u8]) {
     use ringroad_wire::fcgi::{Event, Responses, head};
     let read = |step: usize| {
-        let (mut responses, mut at, mut seen) = (Responses::new(), 0, step.min(bytes.len()));
+        let (mut responses, mut at, mut seen) = (Responses::new(1), 0, step.min(bytes.len()));
         let (mut stdout, mut stderr, mut end) = (Vec::new(), Vec::new(), None);
         let mut broken = None;
         loop {
