@@ -16,7 +16,7 @@ use ringroad_gate::upstream::{Address, Permit, Room};
 use ringroad_http::{
     Chunk, ReadTransport, Receive as _, RequestBody, SentSoFar, Transport, WriteTransport, addresses,
 };
-use ringroad_wire::fcgi::{self, Ended, Event, Ids, Params, Responses};
+use ringroad_wire::fcgi::{self, Broken, Ended, Event, Ids, Params, Responses};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
@@ -108,6 +108,9 @@ pub enum FastCgiFailed {
     NotBegun(&'static str),
     /// What it sent is no answer.
     Wrong(String),
+    /// What it sent is of another request. On a kept connection that is an earlier one, and says nothing
+    /// about this one.
+    Stray(String),
     /// The body of the request could not be read again.
     Body(String),
 }
@@ -125,7 +128,7 @@ impl fmt::Display for FastCgiFailed {
                 f.write_str("the connection was closed before the answer was complete")
             }
             FastCgiFailed::NotBegun(why) => write!(f, "the request was not begun: {why}"),
-            FastCgiFailed::Wrong(why) => write!(f, "the application sent {why}"),
+            FastCgiFailed::Wrong(why) | FastCgiFailed::Stray(why) => write!(f, "the application sent {why}"),
             FastCgiFailed::Body(why) => write!(f, "the body of the request: {why}"),
         }
     }
@@ -228,7 +231,7 @@ impl FastCgi {
         };
         let Connection { read, write, mut ids, permit } = connection;
         let mut out = Vec::new();
-        let id = ids.next();
+        let id = ids.take();
         fcgi::begin(&mut out, id, responder.timing.keep > 0);
         params.write(&mut out, id);
         let rest = match body {
@@ -437,7 +440,11 @@ impl FastCgiAnswer {
                 return Poll::Ready(Err(why));
             }
             let event = self.responses.next(&self.received, &mut self.at);
-            match event.map_err(|why| FastCgiFailed::Wrong(why.to_string()))? {
+            let event = event.map_err(|why| match why {
+                Broken::Id(_) => FastCgiFailed::Stray(why.to_string()),
+                why => FastCgiFailed::Wrong(why.to_string()),
+            });
+            match event? {
                 Some(Event::Stdout(bytes)) => {
                     self.begun = true;
                     return Poll::Ready(Ok(Some(bytes.to_vec())));

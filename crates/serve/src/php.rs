@@ -427,6 +427,7 @@ impl Php {
                     Some(Failed::Reset { why: (*why).to_owned(), unhandled: true })
                 }
                 FastCgiFailed::Closed(SentSoFar::Nothing) => Some(Failed::Died { unseen: true }),
+                FastCgiFailed::Stray(_) if was_kept => Some(Failed::Died { unseen: false }),
                 FastCgiFailed::Closed(_) if was_kept || is_ours => Some(Failed::Died { unseen: false }),
                 FastCgiFailed::Connect(_) if is_ours => Some(Failed::Died { unseen: true }),
                 _ => None,

@@ -1,4 +1,4 @@
-//! `on_client_gone`: what happens to a request whose client leaves before the answer.
+//! `on_client_gone`: what happens to a request when its client leaves before the answer.
 
 use crate::chain::{Builder, Filter, Step};
 use crate::feature::{Configured, Declaration, Feature, Reading, Scope, same};
@@ -15,7 +15,7 @@ pub(super) static DECLARATION: Declaration = Declaration {
         name: "on_client_gone",
         form: "`\"cancel\"`, `\"cancel_safe\"` or `\"finish\"`",
         default: "`\"cancel\"`",
-        meaning: "A request whose client leaves before the answer (see `timeouts.half_close`): it is given up at once (`cancel`), only if its method is GET, HEAD, OPTIONS or TRACE (`cancel_safe`), or never (`finish`).",
+        meaning: "When its client leaves before the answer (see `timeouts.half_close`), a request is given up at once (`cancel`), only if its method is GET, HEAD, OPTIONS or TRACE (`cancel_safe`), or never (`finish`).",
     },
     tables: &[],
     scope: Scope::Everywhere,

@@ -86,9 +86,9 @@ impl Body {
         Body(Inner::Stream(Box::new(Pieces { stream: Box::pin(Converted { stream }), size: Some(size) })))
     }
 
-    /// Makes the body of a response that has none, such as one to HEAD, where the same response to GET has one
-    /// of `size` bytes, or of a length that is not known (RFC 9110 §8.6). The client gets its header lines and
-    /// no byte.
+    /// Makes the body of a response that has none, such as one to HEAD, where the same response to GET has
+    /// one of `size` bytes, or of a length that is not known (RFC 9110 §8.6). The client gets its header
+    /// lines and no byte.
     pub fn left_out(size: Option<u64>) -> Body {
         Body(Inner::Stream(Box::new(Pieces { stream: Box::pin(Converted { stream: LeftOut }), size })))
     }

@@ -217,7 +217,7 @@ pub(crate) struct Worker {
     listener: RefCell<Option<Canceller>>,
     /// Connections that count for their address, by their seat.
     counted: RefCell<HashMap<u32, Counted>>,
-    /// What happens to requests whose clients leave, where a request has a rule of its own.
+    /// What happens to a request when its client leaves, where it has a rule of its own.
     rules: RefCell<HashMap<ConnectionId, OnClientGone>>,
 }
 
@@ -481,7 +481,7 @@ impl Worker {
         self.waiters.wake(id.index);
     }
 
-    /// Whether the handler of a request whose client has left is dropped.
+    /// Whether the handler of a request is dropped when its client has left.
     pub(crate) fn cancels(&self, id: ConnectionId, method: Method) -> bool {
         let rule = self.rules.borrow().get(&id).copied();
         rule.unwrap_or(self.settings.on_client_gone).cancels(method)

@@ -39,7 +39,7 @@ pub struct Ids(u16);
 
 impl Ids {
     /// Returns the next request's: 1 at first, and again behind the last of all.
-    pub fn next(&mut self) -> u16 {
+    pub fn take(&mut self) -> u16 {
         self.0 = self.0.wrapping_add(1).max(1);
         self.0
     }
@@ -316,9 +316,9 @@ mod tests {
     #[test]
     fn requests_of_a_connection_have_ids_of_their_own_and_never_its_own() {
         let mut ids = Ids::default();
-        assert_eq!([ids.next(), ids.next()], [1, 2]);
-        let mut all: Vec<u16> = (2..0xffff).map(|_| ids.next()).collect();
-        assert_eq!((all.pop(), ids.next()), (Some(0xffff), 1));
+        assert_eq!([ids.take(), ids.take()], [1, 2]);
+        let mut all: Vec<u16> = (2..0xffff).map(|_| ids.take()).collect();
+        assert_eq!((all.pop(), ids.take()), (Some(0xffff), 1));
         // The end of an earlier request is not this one's.
         let end = [1, 3, 0, 1, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         assert_eq!(Responses::new(2).next(&end, &mut 0), Err(Broken::Id(1)));
