@@ -40,9 +40,18 @@ impl<'a> HeadEdit<'a> {
             return Err(EncodeError::Target);
         }
         let begin = usize::from(self.meta.method_end) + 1;
+        let changed = Target::origin(target.as_bytes());
         let (from, form) = match self.meta.target.form {
-            Form::Origin | Form::Asterisk => (begin, Target { form: Form::Origin, host: 0, host_end: 0 }),
-            Form::Absolute => (begin + usize::from(self.meta.target.host_end), self.meta.target),
+            Form::Origin | Form::Asterisk => (begin, changed),
+            Form::Absolute => {
+                let host_end = self.meta.target.host_end;
+                let Target { host, .. } = self.meta.target;
+                let path_end = host_end.saturating_add(changed.path_end);
+                (
+                    begin + usize::from(host_end),
+                    Target { form: Form::Absolute, host, host_end, path_end, ..changed },
+                )
+            }
             Form::Authority => return Err(EncodeError::Target),
         };
         let to = usize::from(self.meta.target_end);

@@ -100,7 +100,8 @@ impl<'a> RequestHead<'a> {
 
     /// The method as it was sent: a token.
     pub fn method_name(&self) -> &'a str {
-        self.text(0, self.meta.method_end.into())
+        let name = self.bytes.get(..self.meta.method_end.into()).unwrap_or_default();
+        str::from_utf8(name).unwrap_or_default()
     }
 
     /// The version.
@@ -110,7 +111,7 @@ impl<'a> RequestHead<'a> {
 
     /// The target as it was sent: UTF-8 without spaces, control characters and `#`.
     pub fn target(&self) -> &'a str {
-        self.text(usize::from(self.meta.method_end) + 1, self.meta.target_end.into())
+        str::from_utf8(self.target_bytes()).unwrap_or_default()
     }
 
     /// Its form.
@@ -121,33 +122,50 @@ impl<'a> RequestHead<'a> {
     /// The path of the target with its escapes: it begins with `/`, is `*` for OPTIONS to the whole server,
     /// and is empty with CONNECT.
     pub fn path(&self) -> &'a str {
-        self.path_and_query().0
+        // Method and target were checked to be UTF-8.
+        str::from_utf8(self.path_bytes()).unwrap_or_default()
+    }
+
+    /// The bytes of the [`path`](Self::path), which are UTF-8: for a look at them that needs no text.
+    #[inline]
+    pub fn path_bytes(&self) -> &'a [u8] {
+        let Target { form, host_end, path_end, .. } = self.meta.target;
+        let from = match form {
+            Form::Origin | Form::Asterisk => 0,
+            Form::Absolute => host_end.into(),
+            Form::Authority => return b"",
+        };
+        match self.target_bytes().get(from..path_end.into()).unwrap_or_default() {
+            // RFC 9112 §3.2.4: an absolute target without path means the whole server with OPTIONS, else its
+            // root.
+            b"" if self.method() == Method::Options && !self.has_query() => b"*",
+            b"" => b"/",
+            path => path,
+        }
+    }
+
+    /// Whether the [`path`](Self::path) has one spelling and one meaning to every reader: it begins with `/`,
+    /// has no escape, no parameter, no backslash and no control character, and no segment that is empty or
+    /// begins with a dot. This was found when the head was read, and costs nothing. `false` tells nothing.
+    #[inline]
+    pub fn is_plain_path(&self) -> bool {
+        self.meta.target.is_plain
     }
 
     /// The query of the target, without the question mark.
     pub fn query(&self) -> Option<&'a str> {
-        self.path_and_query().1
+        let query = self.target_bytes().get(usize::from(self.meta.target.path_end) + 1..)?;
+        str::from_utf8(query).ok()
     }
 
-    fn path_and_query(&self) -> (&'a str, Option<&'a str>) {
-        let target = self.target();
-        let rest = match self.meta.target.form {
-            Form::Origin | Form::Asterisk => target,
-            Form::Absolute => target.get(self.meta.target.host_end.into()..).unwrap_or_default(),
-            Form::Authority => "",
-        };
-        let (path, query) = match rest.split_once('?') {
-            Some((path, query)) => (path, Some(query)),
-            None => (rest, None),
-        };
-        // RFC 9112 §3.2.4: an absolute target without path means the whole server with OPTIONS, else its
-        // root.
-        let path = match (path, self.meta.target.form) {
-            ("", Form::Absolute) if self.method() == Method::Options && query.is_none() => "*",
-            ("", Form::Absolute) => "/",
-            (path, _) => path,
-        };
-        (path, query)
+    fn has_query(&self) -> bool {
+        usize::from(self.meta.target.path_end) < self.target_bytes().len()
+    }
+
+    #[inline]
+    fn target_bytes(&self) -> &'a [u8] {
+        let target = usize::from(self.meta.method_end) + 1..self.meta.target_end.into();
+        self.bytes.get(target).unwrap_or_default()
     }
 
     /// The host the request is for, with its port if one was given: of the target if that names one, of
@@ -190,12 +208,6 @@ impl<'a> RequestHead<'a> {
     /// answer 101 once the request is complete, and [`hand_over`](crate::Requests::hand_over).
     pub fn upgrade(&self) -> bool {
         self.meta.upgrade
-    }
-
-    fn text(&self, from: usize, to: usize) -> &'a str {
-        let bytes = self.bytes.get(from..to).unwrap_or_default();
-        // Method and target were checked to be UTF-8.
-        str::from_utf8(bytes).unwrap_or_default()
     }
 }
 
@@ -282,7 +294,7 @@ fn request_line(bytes: &[u8], limits: &Limits) -> Result<Option<RequestLine>, Er
         return Err(Error::at(Problem::Target, odd));
     }
     let target = match target {
-        [b'/', ..] if method != Method::Connect => Target { form: Form::Origin, host: 0, host_end: 0 },
+        [b'/', ..] if method != Method::Connect => Target::origin(target),
         _ => classify(target, method).ok_or_else(|| Error::new(Problem::TargetForm, target))?,
     };
     let version = version.map_err(|other| Error::new(Problem::UnsupportedVersion, &other))?;

@@ -94,6 +94,56 @@ pub(crate) fn target_len(bytes: &[u8]) -> usize {
     run(bytes, TARGET, |word| below(word, 0x21) | equal(word, 0x7f) | equal(word, b'#'))
 }
 
+/// Bytes of a request target that are its path, from its beginning: all before the question mark.
+#[inline]
+pub(crate) fn path_len(target: &[u8]) -> usize {
+    let mut rest = target;
+    while let Some((word, after)) = rest.split_first_chunk::<8>() {
+        let marks = equal(u64::from_le_bytes(*word), b'?') & TOP_BITS;
+        if marks != 0 {
+            return target.len() - rest.len() + (marks.trailing_zeros() / 8) as usize;
+        }
+        rest = after;
+    }
+    let last = rest.iter().position(|byte| *byte == b'?').unwrap_or(rest.len());
+    target.len() - rest.len() + last
+}
+
+/// Whether a path has one spelling and one meaning to every reader: it begins with `/`, has no escape, no
+/// parameter, no backslash and no control character, and no segment that is empty or begins with a dot. A
+/// path that is not plain may still be a good one.
+#[inline]
+pub(crate) fn is_plain_path(path: &[u8]) -> bool {
+    let odd = |byte: u8| byte < 0x20 || matches!(byte, 0x7f | b'%' | b';' | b'\\');
+    let mut rest = path;
+    // The top bit of the lowest byte: the byte before was a slash.
+    let mut slash_before = 0;
+    while let Some((word, after)) = rest.split_first_chunk::<8>() {
+        let word = u64::from_le_bytes(*word);
+        let slashes = equal(word, b'/') & TOP_BITS;
+        let behind_slash = slashes << 8 | slash_before;
+        let doubts = below(word, 0x20)
+            | equal(word, 0x7f)
+            | equal(word, b'%')
+            | equal(word, b';')
+            | equal(word, b'\\')
+            | (behind_slash & (slashes | equal(word, b'.')));
+        if doubts & TOP_BITS != 0 {
+            return false;
+        }
+        slash_before = slashes >> 56;
+        rest = after;
+    }
+    let mut slash_before = slash_before != 0;
+    for byte in rest {
+        if odd(*byte) || (slash_before && matches!(byte, b'/' | b'.')) {
+            return false;
+        }
+        slash_before = *byte == b'/';
+    }
+    path.first() == Some(&b'/')
+}
+
 /// Bytes of `bytes` that are a host name, from its beginning.
 pub(crate) fn host_len(bytes: &[u8]) -> usize {
     // Digits and dots as often as letters, and few of them: a look at eight would mostly doubt.
@@ -188,6 +238,54 @@ mod tests {
                     assert_eq!(run(&bytes), slow, "{first} {second}");
                 }
             }
+        }
+    }
+
+    /// What a path may not have to be plain, byte by byte.
+    fn is_plain(path: &[u8]) -> bool {
+        let odd = |byte: &u8| byte.is_ascii_control() || b"%;\\".contains(byte);
+        path.starts_with(b"/")
+            && !path.iter().any(odd)
+            && !path.windows(2).any(|pair| pair == b"//" || pair == b"/.")
+    }
+
+    #[test]
+    fn two_bytes_anywhere_in_a_path_make_it_plain_or_not_as_each_byte_says() {
+        let (mut plain, mut others) = (0, 0);
+        for length in [9, 17] {
+            for place in 1..length - 1 {
+                for first in 0..=255u8 {
+                    for second in 0..=255u8 {
+                        let mut path = [b'a'; 17];
+                        (path[0], path[place], path[place + 1]) = (b'/', first, second);
+                        let path = &path[..length];
+                        assert_eq!(is_plain_path(path), is_plain(path), "{}", path.escape_ascii());
+                        let count = if is_plain(path) { &mut plain } else { &mut others };
+                        *count += 1;
+                    }
+                }
+            }
+        }
+        assert!(plain > 500_000 && others > 200_000, "{plain} {others}");
+        for (path, expected) in [("", false), ("/", true), ("a", false), ("*", false), ("/a/", true)] {
+            assert_eq!(is_plain_path(path.as_bytes()), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_path_ends_at_the_first_question_mark() {
+        for length in 0..20 {
+            for mark in 0..=length {
+                let mut target = [b'a'; 20];
+                target[mark.min(19)] = b'?';
+                let target = &target[..length];
+                let slow = target.iter().position(|byte| *byte == b'?').unwrap_or(length);
+                assert_eq!(path_len(target), slow, "{}", target.escape_ascii());
+            }
+        }
+        for byte in 0..=255u8 {
+            let target = [b'/', byte, b'@', b'>', b'?', b'?', byte, b'a'];
+            assert_eq!(path_len(&target), if byte == b'?' { 1 } else { 4 }, "{byte}");
         }
     }
 

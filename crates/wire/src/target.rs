@@ -3,7 +3,7 @@
 //! Decoding escapes and walking paths is left to the caller that maps targets to things.
 
 use crate::message::Method;
-use crate::scan::host_len;
+use crate::scan::{host_len, is_plain_path, path_len};
 use std::net::Ipv6Addr;
 
 /// The four forms of RFC 9112 §3.2.
@@ -19,42 +19,55 @@ pub enum Form {
     Asterisk,
 }
 
-/// A target taken apart: where its host is, if it names one, and where its path begins, in bytes from its
-/// start.
+/// A target taken apart: where its host is, if it names one, and where its path begins and ends, in bytes
+/// from its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) form: Form,
     pub(crate) host: u16,
     pub(crate) host_end: u16,
+    /// The question mark of the query, or the end of the target.
+    pub(crate) path_end: u16,
+    /// The path has one spelling ([`is_plain_path`]).
+    pub(crate) is_plain: bool,
+}
+
+impl Target {
+    /// A target that begins with `/`.
+    #[inline]
+    pub(crate) fn origin(target: &[u8]) -> Target {
+        Target::of(Form::Origin, target, 0, 0)
+    }
+
+    #[inline]
+    fn of(form: Form, target: &[u8], host: usize, host_end: usize) -> Target {
+        let path_end = if form == Form::Authority { target.len() } else { path_len(target) };
+        let is_plain = target.get(host_end..path_end).is_some_and(is_plain_path);
+        // A head is shorter than these count.
+        let [host, host_end, path_end] = [host, host_end, path_end].map(|place| place as u16);
+        Target { form, host, host_end, path_end, is_plain }
+    }
 }
 
 /// The form of a target, if it has one that goes with the method.
 pub(crate) fn classify(target: &[u8], method: Method) -> Option<Target> {
-    let whole = target.len() as u16;
     if method == Method::Connect {
         // The port must be there: it has no default. The last colon of an address in brackets is no port's.
         let port = target.iter().rposition(|byte| *byte == b':').and_then(|colon| target.get(colon + 1..));
         let names_port = port.is_some_and(|port| port_number(port).is_some());
-        return (names_port && is_host(target)).then_some(Target {
-            form: Form::Authority,
-            host: 0,
-            host_end: whole,
-        });
+        return (names_port && is_host(target)).then(|| Target::of(Form::Authority, target, 0, target.len()));
     }
     match target {
-        [b'/', ..] => Some(Target { form: Form::Origin, host: 0, host_end: 0 }),
-        b"*" => (method == Method::Options).then_some(Target { form: Form::Asterisk, host: 0, host_end: 0 }),
+        [b'/', ..] => Some(Target::origin(target)),
+        b"*" => (method == Method::Options).then(|| Target::of(Form::Asterisk, target, 0, 0)),
         _ => {
             let scheme = ["http://", "https://"].into_iter().find(|scheme| {
                 target.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme.as_bytes()))
             })?;
             let rest = target.get(scheme.len()..)?;
             let end = rest.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(rest.len());
-            is_host(rest.get(..end)?).then_some(Target {
-                form: Form::Absolute,
-                host: scheme.len() as u16,
-                host_end: (scheme.len() + end) as u16,
-            })
+            let host = scheme.len();
+            is_host(rest.get(..end)?).then(|| Target::of(Form::Absolute, target, host, host + end))
         }
     }
 }
