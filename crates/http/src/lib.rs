@@ -54,8 +54,8 @@ pub use h2::{Http2, Misbehaviour};
 pub use message::Json;
 pub use message::{
     Body, BodyError, BoxError, Chunk, ClientGone, ConnectionInfo, ContentType, Cookie, Extensions, Html,
-    IntoPiece, IntoResponse, OnClientGone, Outcome, Piece, Rejection, Request, RequestBody, RequestBuilder,
-    Response, SameSite, Sent, Shared, SseEvent, Stopping, Upgraded, as_uri,
+    IntoPiece, IntoResponse, OnClientGone, OnSent, Outcome, Piece, Rejection, Request, RequestBody,
+    RequestBuilder, Response, SameSite, Sent, Shared, SseEvent, Stopping, Upgraded, as_uri,
 };
 #[cfg(feature = "multipart")]
 pub use message::{FormData, FormLimits, Upload};

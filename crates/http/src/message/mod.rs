@@ -23,6 +23,7 @@ mod reject;
 mod request;
 mod request_body;
 mod response;
+mod sent;
 mod typed;
 mod upgrade;
 
@@ -41,7 +42,8 @@ pub use request::Request;
 pub use request_body::RequestBody;
 #[cfg(feature = "json")]
 pub use response::Json;
-pub use response::{ContentType, Html, IntoResponse, Outcome, Response, Sent, Shared, as_uri};
+pub use response::{ContentType, Html, IntoResponse, Response, Shared, as_uri};
+pub use sent::{OnSent, Outcome, Sent};
 pub use upgrade::Upgraded;
 
 pub(crate) use body::{Inner, Pieces};
@@ -51,5 +53,6 @@ pub(crate) use file::FileBody;
 pub(crate) use incoming::{Incoming, Trailers};
 pub(crate) use interim::Interim;
 pub(crate) use request::{Head, HeadRoute, forget_heads, give_head, take_head};
-pub(crate) use response::{Prepared, ReadyHead, TellSent, refusal};
+pub(crate) use response::{Prepared, ReadyHead, refusal};
+pub(crate) use sent::{Watched, WatchedList};
 pub(crate) use upgrade::{Switch, Takeover};

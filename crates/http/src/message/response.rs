@@ -6,6 +6,7 @@
 use super::body::{Body, Inner};
 use super::chunk::Chunk;
 use super::error::BodyError;
+use super::sent::{OnSent, Sent, Watched};
 use super::upgrade::{Switch, Takeover, Upgraded};
 use crate::pool;
 use ringroad_wire::{EncodeError, Field, FieldBlock, Status};
@@ -17,7 +18,6 @@ use std::convert::Infallible;
 use std::fmt::{self, Write};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 /// Types of content with a header line that needs no check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,50 +67,8 @@ pub struct Response {
     pub(crate) body: Body,
     /// Status, type, body and further lines are these; `fields` are lines besides.
     pub(crate) shared: Option<Rc<Prepared>>,
-    /// Boxed twice, so that most responses, which have none, are a word shorter.
-    pub(crate) on_sent: Option<Box<TellSent>>,
-}
-
-/// The callback for the end of a response.
-pub(crate) type TellSent = Box<dyn FnOnce(&Sent)>;
-
-/// The end of a response, reported when no more of it will be sent: see [`Response::on_sent`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Sent {
-    /// Bytes of the body that the kernel has taken.
-    pub body_bytes: u64,
-    /// From the arrival of the request's head to now.
-    pub took: Duration,
-    /// When that was.
-    pub ended: Instant,
-    /// How it ended.
-    pub outcome: Outcome,
-}
-
-impl Sent {
-    /// The report of a response that ends now.
-    pub(crate) fn new(body_bytes: u64, began: Instant, outcome: Outcome) -> Sent {
-        let ended = Instant::now();
-        Sent { body_bytes, took: ended.saturating_duration_since(began), ended, outcome }
-    }
-}
-
-/// How a response ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Outcome {
-    /// All of it was sent.
-    Complete,
-    /// The client closed or reset the connection before.
-    ClientGone,
-    /// The client took too little of it in time.
-    TooSlow,
-    /// The body failed: its stream ended with an error or too early, or its file could not be read.
-    BodyFailed,
-    /// The server was stopped and did not wait any longer, or the connection ended before the response was
-    /// begun.
-    Dropped,
+    /// The owner that gets a report of its end.
+    pub(crate) on_sent: Option<Box<Watched>>,
 }
 
 impl Response {
@@ -380,8 +338,14 @@ impl Response {
     /// A handler is long over by then, so this is where what was sent is counted and logged. It costs an
     /// allocation. A second call replaces the first.
     #[must_use]
-    pub fn on_sent(mut self, tell: impl FnOnce(&Sent) + 'static) -> Response {
-        self.on_sent = Some(Box::new(Box::new(tell)));
+    pub fn on_sent(self, tell: impl FnOnce(&Sent) + 'static) -> Response {
+        self.report_to(Box::new(tell))
+    }
+
+    /// Reports the end to `owner`, as [`on_sent`](Self::on_sent) does, without an allocation.
+    #[must_use]
+    pub fn report_to(mut self, owner: Box<dyn OnSent>) -> Response {
+        self.on_sent = Some(Watched::new(owner));
         self
     }
 

@@ -14,15 +14,14 @@ use super::linger::hear_out;
 use super::refused::Reason;
 use super::route::{Matched, Started};
 use super::seats::{Verdict, Waits};
-use super::sent::{Batch, Watched};
 use super::takeover;
 use super::worker::Worker;
 use crate::counters::add;
 use crate::h1::{Unsent, encode};
 use crate::h2::PREFACE;
 use crate::message::{
-    ConnectionHost, ConnectionId, Head, Incoming, Outcome, Request, Response, Takeover, TellSent, Upgraded,
-    give_head, refusal, take_head,
+    ConnectionHost, ConnectionId, Head, Incoming, Outcome, Request, Response, Takeover, Upgraded, Watched,
+    WatchedList, give_head, refusal, take_head,
 };
 use crate::pool;
 use crate::transport::Transport;
@@ -48,7 +47,7 @@ pub(crate) struct Connection {
     /// The client did not take the last batch of answers at once.
     slow: bool,
     /// The answers being sent with handlers to be told.
-    pub(super) batch: Batch,
+    pub(super) batch: WatchedList,
 }
 
 /// A connection's seat with its worker, until this is dropped.
@@ -146,7 +145,7 @@ pub(crate) fn serve(mut connection: Connection) -> impl Future<Output = ()> {
             if sent.is_err() {
                 return connection.send_failed();
             }
-            connection.batch.complete();
+            connection.complete_batch();
             connection.settle();
         }
     }
@@ -205,7 +204,7 @@ impl Connection {
             starved: true,
             skipping: false,
             slow: false,
-            batch: Batch::default(),
+            batch: WatchedList::default(),
         }
     }
 
@@ -240,7 +239,7 @@ impl Connection {
                         add(&self.guard.worker.counts().bytes_out, sent as u64);
                         self.guard.worker.keep_buffer(out);
                         self.slow = false;
-                        self.batch.complete();
+                        self.complete_batch();
                     }
                     Some(sent) => return Poll::Ready(Step::SendRest(out, sent)),
                     None => return Poll::Ready(Step::Send(out)),
@@ -287,7 +286,7 @@ impl Connection {
             self.send_failed();
             return false;
         }
-        self.batch.complete();
+        self.complete_batch();
         true
     }
 
@@ -333,14 +332,22 @@ impl Connection {
         true
     }
 
-    /// Sending failed, and with it the connection.
+    /// All answers of the batch were sent.
+    #[inline]
+    pub(super) fn complete_batch(&mut self) {
+        if !self.batch.is_empty() {
+            self.batch.end(Outcome::Complete, true);
+        }
+    }
+
+    /// Sending failed, and with it the connection. How much of the batch was sent is unknown.
     #[cold]
     pub(super) fn send_failed(&mut self) {
         let outcome = self.why_ended();
         if outcome == Outcome::TooSlow {
             add(&self.guard.worker.counts().timed_out, 1);
         }
-        self.batch.end(outcome);
+        self.batch.end(outcome, false);
     }
 
     /// How a response ended with its connection.
@@ -373,7 +380,7 @@ impl Connection {
             },
             Step::Last(out, ending) => {
                 if out.is_empty() || self.send(out).await {
-                    self.batch.complete();
+                    self.complete_batch();
                     self.end(ending).await;
                 }
             }
@@ -659,7 +666,7 @@ impl Connection {
         let (rest, keep_alive) = encode::response(out, &worker.heads.borrow(), reply, response);
         if matches!(rest, Unsent::Nothing) {
             if let Some(watched) = watched {
-                batch.push(*watched);
+                batch.push(watched);
             }
             return Ok(keep_alive);
         }
@@ -756,17 +763,9 @@ pub(super) fn panicked(worker: &Worker, seat: ConnectionId) -> Response {
 /// What there is to tell of the response once it is sent, if its handler asked for it.
 #[inline]
 pub(super) fn watch(response: &mut Response, method: Method, began: Option<Instant>) -> Option<Box<Watched>> {
-    let tell = response.on_sent.take()?;
-    Some(Box::new(watch_with(*tell, response, method, began)))
-}
-
-#[cold]
-fn watch_with(tell: TellSent, response: &Response, method: Method, began: Option<Instant>) -> Watched {
-    let mut watched = Watched::new(tell, began.unwrap_or_else(Instant::now));
-    if method != Method::Head {
-        watched.body_bytes = response.body_len();
-    }
-    watched
+    let mut watched = response.on_sent.take()?;
+    watched.begin(began, if method == Method::Head { 0 } else { response.body_len() });
+    Some(watched)
 }
 
 /// Whether the rest of a request's body may be read while its response is sent: that is a stream, it is sent
@@ -835,7 +834,7 @@ mod tests {
         };
         assert!(std::ptr::eq(&*chunk, &*body), "the body was copied");
         assert!(out.windows(15).any(|line| line == b"X-Request-Id: 1"));
-        watched.complete();
+        watched.end(Outcome::Complete);
     }
 
     /// With what the executor adds, which is the tag that tells whether it is over.

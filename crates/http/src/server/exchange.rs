@@ -7,13 +7,12 @@ use super::connection::{Connection, Ending, ending, panicked, reads_on, tell_to_
 use super::refused::Reason;
 use super::route::{Panicked, Running};
 use super::seats::{Verdict, Waits};
-use super::sent::Watched;
 use super::worker::Worker;
 use crate::counters::add;
 use crate::h1::{Unsent, encode, gather};
 use crate::message::{
     ALONE_BYTES_MIN, BodyError, Chunk, ConnectionHost, ConnectionId, FileBody, Incoming, Outcome, Piece,
-    Pieces, Response, Takeover,
+    Pieces, Response, Takeover, Watched,
 };
 use crate::pool;
 use ringroad_engine::Lease;
@@ -172,7 +171,7 @@ impl Connection {
                     if !self.send(std::mem::take(&mut out)).await {
                         return AfterExchange::Abort;
                     }
-                    self.batch.complete();
+                    self.complete_batch();
                 }
                 match self.answer(running, reply, began, incoming.as_ref(), &mut client).await {
                     Ok((text, written)) => {
@@ -283,10 +282,10 @@ impl Connection {
             watched.end(outcome);
         }
         if outcome != Outcome::Complete {
-            self.batch.end(outcome);
+            self.batch.end(outcome, false);
             return AfterExchange::Abort;
         }
-        self.batch.complete();
+        self.complete_batch();
         if let Some(takeover) = takeover {
             return AfterExchange::HandOver(takeover);
         }

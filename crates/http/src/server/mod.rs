@@ -3,6 +3,7 @@
 //! A worker is a thread with a runtime of its own ([`worker`]); workers share a few counts. Start at
 //! [`Server`].
 
+mod boxes;
 mod carry;
 mod connection;
 mod error;
@@ -21,10 +22,10 @@ mod released;
 mod route;
 mod router;
 mod seats;
-mod sent;
 #[cfg(feature = "tracing")]
 mod spans;
 mod takeover;
+mod turns;
 mod unencrypted;
 mod waiters;
 mod worker;
@@ -287,7 +288,7 @@ impl<S: 'static> Server<S> {
 
     /// Sets the handler of requests without a route; 404 by default.
     #[must_use]
-    pub fn fallback<K, H: Handler<S, K>>(mut self, handler: H) -> Server<S> {
+    pub fn fallback<K: 'static, H: Handler<S, K>>(mut self, handler: H) -> Server<S> {
         self.routes.set_fallback(handler);
         self
     }

@@ -5,11 +5,12 @@
 //! type of a handler's future, so each endpoint keeps a list of boxes: a future is moved into a used box and
 //! polled, and the box goes back.
 
+use super::boxes::FreeList;
 use super::router::{Layer, MakeLayer, Stack};
+use super::turns;
 use crate::message::{HeadRoute, IntoResponse, Request, Response, refusal};
 use pin_project_lite::pin_project;
 use ringroad_wire::{Method, RequestHead, Status};
-use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -137,66 +138,36 @@ pub(crate) trait Running {
     fn recycle(self: Pin<Box<Self>>);
 }
 
-struct Endpoint<H, S, F> {
+struct Endpoint<H, S, F, C> {
     handler: H,
     state: State<S>,
-    free: Rc<FreeList<F>>,
-    call: fn(&H, Request, &State<S>) -> F,
+    free: Rc<FreeList<Slot<F>>>,
+    call: C,
 }
 
-/// Used boxes for futures of this type.
-struct FreeList<F> {
-    /// The box that was returned last: most often the next one that is taken.
-    hot: Cell<Option<Pin<Box<Slot<F>>>>>,
-    cold: RefCell<Vec<Pin<Box<Slot<F>>>>>,
-}
-
-/// Maximum number of boxes that an endpoint keeps.
-const KEPT: usize = 64;
+/// The largest future, in bytes, that is moved into its box. Larger ones are made where they are polled
+/// ([`turns`]), which costs some 30 instructions.
+const MOVED_BYTES_MAX: usize = 1024;
 
 pin_project! {
     struct Slot<F> {
         #[pin]
         future: Option<F>,
-        home: Weak<FreeList<F>>,
+        home: Weak<FreeList<Slot<F>>>,
     }
 }
 
-impl<F> FreeList<F> {
-    #[inline]
-    fn take(self: &Rc<Self>) -> Pin<Box<Slot<F>>> {
-        self.hot.take().unwrap_or_else(|| self.take_cold())
-    }
-
-    #[cold]
-    fn take_cold(self: &Rc<Self>) -> Pin<Box<Slot<F>>> {
-        let used = self.cold.borrow_mut().pop();
-        used.unwrap_or_else(|| Box::pin(Slot { future: None, home: Rc::downgrade(self) }))
-    }
-
-    #[inline]
-    fn put(&self, slot: Pin<Box<Slot<F>>>) {
-        if let Some(before) = self.hot.replace(Some(slot)) {
-            self.put_cold(before);
-        }
-    }
-
-    #[cold]
-    fn put_cold(&self, slot: Pin<Box<Slot<F>>>) {
-        let mut free = self.cold.borrow_mut();
-        if free.len() < KEPT {
-            free.push(slot);
-        }
-    }
-}
-
-impl<H, S, F> Route for Endpoint<H, S, F>
+impl<H, S, F, C> Route for Endpoint<H, S, F, C>
 where
     F: Future<Output = Response> + 'static,
+    C: Fn(&H, Request, &State<S>) -> F,
 {
     #[inline]
     fn start(&self, request: Request, context: &mut Context<'_>) -> Started {
-        let mut slot = self.free.take();
+        let mut slot = self
+            .free
+            .take()
+            .unwrap_or_else(|| Box::pin(Slot { future: None, home: Rc::downgrade(&self.free) }));
         // A panic of a handler leaves no inconsistent state: its future is dropped with its box.
         let polled = catch_unwind(AssertUnwindSafe(|| {
             let mut future = slot.as_mut().project().future;
@@ -248,16 +219,17 @@ trait Make<S>: Send {
 
 /// A handler, with the way to call it, which has forgotten its kind.
 #[derive(Clone)]
-struct Made<H, F, S> {
+struct Made<H, C> {
     handler: H,
-    call: fn(&H, Request, &State<S>) -> F,
+    call: C,
 }
 
-impl<H, F, S> Make<S> for Made<H, F, S>
+impl<H, F, S, C> Make<S> for Made<H, C>
 where
     H: Clone + Send + 'static,
     F: Future<Output = Response> + 'static,
     S: 'static,
+    C: Fn(&H, Request, &State<S>) -> F + Copy + Send + 'static,
 {
     fn make(&self, state: &State<S>) -> Rc<dyn Route> {
         endpoint(self.handler.clone(), state.clone(), self.call)
@@ -311,7 +283,7 @@ impl<S: 'static> Methods<S> {
 
     /// Adds a handler for this method. For CONNECT, TRACE and extension methods it is a handler for every
     /// method that has none of its own.
-    pub fn on<K, H: Handler<S, K>>(mut self, method: Method, handler: H) -> Methods<S> {
+    pub fn on<K: 'static, H: Handler<S, K>>(mut self, method: Method, handler: H) -> Methods<S> {
         let made: Box<dyn Make<S>> = Box::new(Made { handler, call: H::call });
         match method_index(method).and_then(|place| self.by_method.get_mut(place)) {
             Some(slot) => *slot = Some(made),
@@ -321,7 +293,7 @@ impl<S: 'static> Methods<S> {
     }
 
     /// Adds a handler for every method without one of its own.
-    pub fn any<K, H: Handler<S, K>>(mut self, handler: H) -> Methods<S> {
+    pub fn any<K: 'static, H: Handler<S, K>>(mut self, handler: H) -> Methods<S> {
         self.any = Some(Box::new(Made { handler, call: H::call }));
         self
     }
@@ -347,14 +319,14 @@ macro_rules! methods {
         impl<S: 'static> Methods<S> {
             $(
                 #[doc = concat!("The same with a handler for ", $word, ".")]
-                pub fn $name<K, H: Handler<S, K>>(self, handler: H) -> Methods<S> {
+                pub fn $name<K: 'static, H: Handler<S, K>>(self, handler: H) -> Methods<S> {
                     self.on(Method::$method, handler)
                 }
             )*
         }
         $(
             #[doc = concat!("A handler for ", $word, ".")]
-            pub fn $name<S: 'static, K, H: Handler<S, K>>(handler: H) -> Methods<S> {
+            pub fn $name<S: 'static, K: 'static, H: Handler<S, K>>(handler: H) -> Methods<S> {
                 Methods::none().on(Method::$method, handler)
             }
         )*
@@ -370,7 +342,7 @@ methods! {
 }
 
 /// A handler for every method.
-pub fn any<S: 'static, K, H: Handler<S, K>>(handler: H) -> Methods<S> {
+pub fn any<S: 'static, K: 'static, H: Handler<S, K>>(handler: H) -> Methods<S> {
     Methods::none().any(handler)
 }
 
@@ -404,7 +376,7 @@ impl<S: 'static> Routes<S> {
         self.by_pattern.push((pattern.to_owned(), methods));
     }
 
-    pub(crate) fn set_fallback<K, H: Handler<S, K>>(&mut self, handler: H) {
+    pub(crate) fn set_fallback<K: 'static, H: Handler<S, K>>(&mut self, handler: H) {
         self.fallback = Some(Box::new(Made { handler, call: H::call }));
     }
 
@@ -497,14 +469,17 @@ impl<S: 'static> Routes<S> {
     }
 }
 
-fn endpoint<H, S, F>(handler: H, state: State<S>, call: fn(&H, Request, &State<S>) -> F) -> Rc<dyn Route>
+fn endpoint<H, S, F, C>(handler: H, state: State<S>, call: C) -> Rc<dyn Route>
 where
     H: 'static,
     S: 'static,
     F: Future<Output = Response> + 'static,
+    C: Fn(&H, Request, &State<S>) -> F + 'static,
 {
-    let free = Rc::new(FreeList { hot: Cell::new(None), cold: RefCell::default() });
-    Rc::new(Endpoint { handler, state, free, call })
+    if size_of::<F>() > MOVED_BYTES_MAX {
+        return turns::endpoint(handler, state, call);
+    }
+    Rc::new(Endpoint { handler, state, free: Rc::default(), call })
 }
 
 /// Answers with the table of a router that has layers of its own.

@@ -52,7 +52,7 @@ impl<S: 'static> Router<S> {
 
     /// Sets the handler of requests without a route; 404 by default.
     #[must_use]
-    pub fn fallback<K, H: Handler<S, K>>(mut self, handler: H) -> Router<S> {
+    pub fn fallback<K: 'static, H: Handler<S, K>>(mut self, handler: H) -> Router<S> {
         self.routes.set_fallback(handler);
         self
     }

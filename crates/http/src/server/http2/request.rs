@@ -185,7 +185,7 @@ pub(super) fn watched(
     response: &mut Response,
     method: Method,
     began: Option<Instant>,
-) -> Option<Box<crate::server::sent::Watched>> {
+) -> Option<Box<crate::message::Watched>> {
     let mut watched = watch(response, method, began);
     if let Some(watched) = &mut watched {
         // Counted as it goes.

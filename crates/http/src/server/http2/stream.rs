@@ -6,6 +6,7 @@ use super::{Connection, Life, tunnel};
 use crate::counters::add;
 use crate::h2::head::{interim_head, response_head, trailer_pairs, trailers};
 use crate::h2::{Part, Progress};
+use crate::message::Watched;
 use crate::message::{
     BodyError, Chunk, ConnectionId, Incoming, Inner, Outcome, Piece, Pieces, Response, refusal,
 };
@@ -13,7 +14,6 @@ use crate::server::connection::panicked;
 use crate::server::exchange::{Polled, StopWaiter, ends_on_stop, poll_piece};
 use crate::server::refused::Reason;
 use crate::server::route::{Panicked, Running};
-use crate::server::sent::Watched;
 use crate::server::worker::Worker;
 use ::h2::server::SendResponse;
 use ::h2::{Reason as Code, RecvStream, SendStream};
