@@ -6,6 +6,7 @@ use crate::support::{Client, Site, configure, start, wait_until};
 use ringroad_engine::DriverName;
 use ringroad_serve::Event;
 use socket2::{Domain, Socket, Type};
+use std::io::Read;
 use std::net::{Ipv6Addr, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -240,7 +241,12 @@ drivers!(a_reload_takes_addresses_that_overlap_those_of_before, |driver: DriverN
             let _over = Over(&over);
             let client = scope.spawn(|| {
                 while !over.load(Ordering::Relaxed) {
-                    TcpStream::connect(("127.0.0.1", port)).expect("no connection is refused");
+                    let mut stream =
+                        TcpStream::connect(("127.0.0.1", port)).expect("no connection is refused");
+                    // The server's end is closed before the next one begins: of many at once select would
+                    // have no descriptor left.
+                    let _ = stream.shutdown(std::net::Shutdown::Write);
+                    let _ = stream.read(&mut [0]);
                     asked.fetch_add(1, Ordering::Relaxed);
                 }
             });
