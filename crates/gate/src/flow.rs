@@ -292,7 +292,10 @@ pub struct End {
 impl Flow {
     /// Begins the way of a request.
     pub fn new(request: Request, local: &Rc<Local>, trust: &Rc<Trust>) -> Flow {
-        let html = request.header("accept").is_some_and(|types| types.contains("text/html"));
+        const PAGES: &str = "text/html";
+        let types = request.headers().get("accept").filter(|types| types.len() >= PAGES.len());
+        let types = types.and_then(|types| str::from_utf8(types).ok());
+        let html = types.is_some_and(|types| types.contains(PAGES));
         let context = Context {
             local: Rc::clone(local),
             began: Instant::now(),
@@ -421,6 +424,9 @@ impl Flow {
     /// Takes the segments `.` and `..` out of the path ([`path::without_dots`]), before anything has read it.
     /// A path that is refused for them is left as it is.
     pub fn take_dots_out(&mut self) {
+        if self.request.head().is_plain_path() {
+            return;
+        }
         if let Ok(Cow::Owned(path)) = path::without_dots(self.request.path()) {
             self.respell(path);
         }
@@ -428,6 +434,9 @@ impl Flow {
 
     /// Makes one slash of several in a row in the path, for what takes them for one.
     pub fn merge_slashes(&mut self) {
+        if self.request.head().is_plain_path() {
+            return;
+        }
         if let Cow::Owned(path) = path::with_single_slashes(self.request.path()) {
             self.respell(path);
         }

@@ -9,6 +9,7 @@
 //! Segments that are `.` and `..` as they are written have one meaning (RFC 3986 §6.2.2.3). [`without_dots`]
 //! takes them away before anything else reads the path, so that they come to no other reader.
 
+use ringroad_http::Request;
 use std::borrow::Cow;
 
 /// A path in the readings of this server and of servers behind it. Each begins with `/` and has no empty
@@ -23,6 +24,8 @@ pub struct Spellings<'a> {
     others: Vec<Vec<u8>>,
     /// An escaped slash, or a backslash in any form, is in the path: no file has such a name.
     pub hides_slash: bool,
+    /// No segment is empty or begins with a dot, and there is no other reading. `false` tells nothing.
+    pub is_plain: bool,
 }
 
 /// Why a path is refused.
@@ -59,6 +62,20 @@ impl BadPath {
 }
 
 impl<'a> Spellings<'a> {
+    /// The readings of a request's path.
+    ///
+    /// # Errors
+    /// As [`of`](Self::of).
+    pub fn of_request(request: &'a Request) -> Result<Spellings<'a>, BadPath> {
+        let head = request.head();
+        // That was found when the head was read.
+        if head.is_plain_path() {
+            let decoded = Cow::Borrowed(head.path_bytes());
+            return Ok(Spellings { decoded, others: Vec::new(), hides_slash: false, is_plain: true });
+        }
+        Spellings::of(head.path())
+    }
+
     /// Reads the path of a request target.
     ///
     /// # Errors
@@ -77,7 +94,7 @@ impl<'a> Spellings<'a> {
                 return Err(BadPath::Dots);
             }
             let decoded = merged(Cow::Borrowed(bytes));
-            return Ok(Spellings { decoded, others: Vec::new(), hides_slash: false });
+            return Ok(Spellings { decoded, others: Vec::new(), hides_slash: false, is_plain: false });
         }
         let (decoded, kept) = decode(bytes)?;
         if decoded.iter().any(u8::is_ascii_control) {
@@ -97,7 +114,7 @@ impl<'a> Spellings<'a> {
                 others.push(other.into_owned());
             }
         }
-        Ok(Spellings { decoded, others, hides_slash })
+        Ok(Spellings { decoded, others, hides_slash, is_plain: false })
     }
 
     /// What `choose` finds for the path.

@@ -74,6 +74,8 @@ impl Match {
 
 /// What a lookup needs to know of a request.
 pub trait Subject {
+    /// The host that is asked for, without port, in any case.
+    fn host(&self) -> &str;
     /// The method as it was sent.
     fn method(&self) -> &str;
     /// Whether a header line `name` is there, with this value if one is given.
@@ -159,11 +161,11 @@ impl<T: Clone> Routes<T> {
         all
     }
 
-    /// The route of a request to `host` (without port, any case) and a decoded path.
-    pub fn find(&self, host: &str, path: &[u8], subject: &impl Subject) -> Found<T> {
+    /// The route of a request for a decoded path.
+    pub fn find(&self, path: &[u8], subject: &impl Subject) -> Found<T> {
         let mut search = Search { path, subject, best: None, methods: Vec::new(), with_slash: 0 };
         if !self.exact.is_empty() || !self.below.is_empty() {
-            let lower = host.to_ascii_lowercase();
+            let lower = subject.host().to_ascii_lowercase();
             let lower = lower.strip_suffix('.').unwrap_or(&lower);
             if let Some(node) = self.exact.get(lower) {
                 search.within(node, 0);
@@ -237,6 +239,9 @@ impl<'s, T, S: Subject> Search<'s, T, S> {
         let mut node = root;
         // The prefix of the root is "/", which takes every path.
         self.list(&root.prefix, 0, false, host);
+        if root.children.is_empty() {
+            return;
+        }
         let mut left = segments.split(|byte| *byte == b'/').skip(1).peekable();
         let mut depth = 0;
         while let Some(segment) = left.next() {
@@ -256,14 +261,13 @@ impl<'s, T, S: Subject> Search<'s, T, S> {
     fn list(&mut self, entries: &'s [Entry<T>], depth: usize, exact: bool, host: usize) {
         for entry in entries {
             let Match { methods, headers, query, split, .. } = &entry.when;
-            let rank = (
-                depth,
-                exact,
-                std::cmp::Reverse(host),
-                entry.when.conditions(),
-                std::cmp::Reverse(entry.order),
-            );
+            let conditions = entry.when.conditions();
+            let rank = (depth, exact, std::cmp::Reverse(host), conditions, std::cmp::Reverse(entry.order));
             if self.best.as_ref().is_some_and(|best| best.rank >= rank) {
+                continue;
+            }
+            if conditions == 0 {
+                self.best = Some(Best { rank, target: &entry.target });
                 continue;
             }
             let others = headers.iter().all(|(name, value)| self.subject.has_header(name, value.as_deref()))
@@ -272,8 +276,10 @@ impl<'s, T, S: Subject> Search<'s, T, S> {
             if !others {
                 continue;
             }
-            let method = self.subject.method();
-            let takes = |own: &String| own == method || own == "GET" && method == "HEAD";
+            let takes = |own: &String| {
+                let method = self.subject.method();
+                own == method || own == "GET" && method == "HEAD"
+            };
             if methods.is_empty() || methods.iter().any(takes) {
                 self.best = Some(Best { rank, target: &entry.target });
             } else {
@@ -289,6 +295,7 @@ mod tests {
 
     #[derive(Default)]
     struct Request {
+        host: String,
         method: &'static str,
         headers: Vec<(&'static str, &'static str)>,
         query: Vec<(&'static str, &'static str)>,
@@ -299,6 +306,9 @@ mod tests {
     }
 
     impl Subject for Request {
+        fn host(&self) -> &str {
+            &self.host
+        }
         fn method(&self) -> &str {
             self.method
         }
@@ -315,7 +325,8 @@ mod tests {
     }
 
     fn find(routes: &Routes<&'static str>, host: &str, path: &str) -> Found<&'static str> {
-        routes.find(host, path.as_bytes(), &Request { method: "GET", ..Request::default() })
+        let request = Request { host: host.to_owned(), method: "GET", ..Request::default() };
+        routes.find(path.as_bytes(), &request)
     }
 
     #[test]
@@ -394,7 +405,7 @@ mod tests {
             (with(&["GET"], &[], &[("preview", None)]), "preview"),
         ]);
         let request = |method| Request { method, ..Request::default() };
-        let find = |request: Request| routes.find("h", b"/a", &request);
+        let find = |request: Request| routes.find(b"/a", &request);
         assert_eq!(find(request("GET")), Found::Route("get"));
         assert_eq!(find(request("HEAD")), Found::Route("get"));
         assert_eq!(find(request("PUT")), Found::Route("post"));

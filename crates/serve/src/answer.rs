@@ -6,30 +6,54 @@
 
 use crate::worker::Worker;
 use ringroad_gate::flow::{End, Flow};
-use ringroad_http::{Body, EncodeError, Outcome, Response, State};
-use std::time::Instant;
+use ringroad_http::{Body, EncodeError, OnSent, Outcome, Response, Sent, State};
+use std::cell::RefCell;
+use std::time::{Duration, Instant};
 
 pub(crate) use ringroad_gate::flow::{AnsweredBy, Context, Tally, Watch};
 
 /// A request in progress. If it is dropped before its answer, the client has disconnected: 499, as in nginx.
-pub(crate) struct InFlight {
+pub(crate) struct InFlight(Box<Record>);
+
+/// What is recorded of a request. Its memory is the worker's, and used again.
+struct Record {
     /// `None` when it was recorded.
     flow: Option<Flow>,
-    worker: State<Worker>,
+    worker: Option<State<Worker>>,
+    status: u16,
+    watch: Watch,
 }
+
+/// Records that are not in use.
+#[derive(Default)]
+pub(crate) struct Spare(RefCell<Vec<Box<Record>>>);
+
+/// Most records that are kept for reuse; each takes some 500 bytes.
+const SPARE_MAX: usize = 256;
 
 /// The status in the log when the client disconnected before an answer.
 const CLIENT_GONE: u16 = 499;
 
 impl InFlight {
-    pub(crate) fn new(flow: Flow, worker: State<Worker>) -> InFlight {
-        InFlight { flow: Some(flow), worker }
+    pub(crate) fn new(worker: State<Worker>, flow: Flow) -> InFlight {
+        let spare = worker.spare.0.borrow_mut().pop();
+        InFlight(match spare {
+            Some(mut record) => {
+                record.flow = Some(flow);
+                record.worker = Some(worker);
+                record
+            }
+            None => {
+                let (flow, worker) = (Some(flow), Some(worker));
+                Box::new(Record { flow, worker, status: CLIENT_GONE, watch: Watch::Sent })
+            }
+        })
     }
 
     /// The flow, until it is recorded.
     pub(crate) fn flow(&mut self) -> &mut Flow {
         #[allow(clippy::expect_used, reason = "it is taken where this is consumed or dropped")]
-        self.flow.as_mut().expect("a request has its flow until it is recorded")
+        self.0.flow.as_mut().expect("a request has its flow until it is recorded")
     }
 
     /// Records the request when its answer has been sent.
@@ -38,45 +62,70 @@ impl InFlight {
         let flow = self.flow();
         // A body that is not read is thrown away by the connection, which waits for this.
         drop(std::mem::take(flow.request.body()));
-        match std::mem::take(&mut flow.context.watch) {
+        let watch = std::mem::take(&mut flow.context.watch);
+        let mut record = self.0;
+        record.status = status;
+        match watch {
             Watch::Tunnel(tally) => {
-                tally.at_end(move |bytes, fault| self.record(status, bytes, fault, None, Instant::now()));
+                tally.at_end(move |bytes, fault| {
+                    let took = record.began().map(|began| began.elapsed()).unwrap_or_default();
+                    record.end(bytes, took, fault, None);
+                });
                 response
             }
-            watch => response.on_sent(move |sent| {
-                let fault = match &watch {
-                    Watch::Stream(tally) => tally.take_fault(),
-                    _ => None,
-                };
-                self.record(status, sent.body_bytes, fault, cut(sent.outcome), sent.ended);
-            }),
-        }
-    }
-
-    fn record(
-        mut self,
-        status: u16,
-        bytes: u64,
-        fault: Option<String>,
-        cut: Option<&'static str>,
-        ended: Instant,
-    ) {
-        if let Some(flow) = self.flow.take() {
-            if let Some(fault) = fault.filter(|_| !flow.context.has_failed()) {
-                flow.context.fault(fault);
+            watch => {
+                record.watch = watch;
+                response.report_to(record)
             }
-            let took = ended.saturating_duration_since(flow.context.began);
-            self.worker.finish(&flow, &End { status, bytes, took, cut });
         }
     }
 }
 
-impl Drop for InFlight {
+impl OnSent for Record {
+    fn began(&self) -> Option<Instant> {
+        self.flow.as_ref().map(|flow| flow.context.began)
+    }
+
+    fn sent(mut self: Box<Record>, sent: &Sent) {
+        let fault = match std::mem::take(&mut self.watch) {
+            Watch::Stream(tally) => tally.take_fault(),
+            _ => None,
+        };
+        self.end(sent.body_bytes, sent.took, fault, cut(sent.outcome));
+    }
+}
+
+impl Record {
+    /// Records a request that is over.
+    fn end(
+        mut self: Box<Record>,
+        bytes: u64,
+        took: Duration,
+        fault: Option<String>,
+        cut: Option<&'static str>,
+    ) {
+        let Some(worker) = self.worker.take() else { return };
+        if let Some(flow) = &self.flow {
+            if let Some(fault) = fault.filter(|_| !flow.context.has_failed()) {
+                flow.context.fault(fault);
+            }
+            worker.finish(flow, &End { status: self.status, bytes, took, cut });
+        }
+        // What steps have left with the request is dropped here, with nothing borrowed.
+        self.flow = None;
+        let mut spare = worker.spare.0.borrow_mut();
+        if spare.len() < SPARE_MAX {
+            spare.push(self);
+        }
+    }
+}
+
+impl Drop for Record {
     fn drop(&mut self) {
-        if let Some(flow) = self.flow.take() {
+        if let (Some(flow), Some(worker)) = (self.flow.take(), self.worker.take()) {
             let took = flow.context.began.elapsed();
             let end = End { status: CLIENT_GONE, bytes: 0, took, cut: Some("client_gone") };
-            self.worker.finish(&flow, &end);
+            worker.finish(&flow, &end);
         }
     }
 }

@@ -174,12 +174,12 @@ async fn is_beside(settings: &Static, flow: &Flow) -> Result<bool, files::Refuse
     if !matches!(flow.request.method(), Method::Get | Method::Head) {
         return Ok(false);
     }
-    let Ok(spelled) = Spellings::of(flow.request.path()) else { return Ok(false) };
+    let Ok(spelled) = Spellings::of_request(&flow.request) else { return Ok(false) };
     if spelled.hides_slash {
         return Ok(false);
     }
     let relative = spelled.decoded.get(flow.context.below()..).unwrap_or_default().to_vec();
-    files::look(&settings.root);
+    files::look(&settings.root, files::second(flow.context.began));
     let may_be = files::is_servable(&relative, false) && !php::is_source(&relative);
     Ok(may_be && files::is_file(&settings.root, &relative).await?)
 }
@@ -267,7 +267,7 @@ fn health(worker: &Worker) -> Result<Answer, EncodeError> {
 
 /// Refuses a path that a step has written and that means no place, or several.
 pub(crate) fn spelled(flow: &Flow) -> Result<Spellings<'_>, Box<Answer>> {
-    Spellings::of(flow.request.path())
+    Spellings::of_request(&flow.request)
         .map_err(|why| Box::new(Answer::plain(page::bad_path(why, &flow.context))))
 }
 

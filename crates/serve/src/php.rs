@@ -203,7 +203,7 @@ impl Php {
     ) -> Result<Answer, EncodeError> {
         let settings = self.settings();
         let root = &settings.files.root;
-        files::look(root);
+        files::look(root, files::second(flow.context.began));
         let spelled = match endpoint::spelled(flow) {
             Ok(spelled) => spelled,
             Err(refused) => return Ok(*refused),

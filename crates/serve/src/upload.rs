@@ -98,7 +98,7 @@ pub(crate) async fn answer(route: &Route, settings: &Upload, flow: &mut Flow) ->
 /// The name that the request gives its file; one of its own where it names the folder alone.
 fn name(flow: &Flow) -> Result<String, &'static str> {
     let refused = "This is not a name for a file here.";
-    let spelled = Spellings::of(flow.request.path()).map_err(|_| refused)?;
+    let spelled = Spellings::of_request(&flow.request).map_err(|_| refused)?;
     if spelled.hides_slash {
         return Err(refused);
     }

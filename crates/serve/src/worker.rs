@@ -6,7 +6,7 @@
 //! is `ringroad_gate::chain`; what answers at its end is in `endpoint.rs`.
 
 use crate::acme::CHALLENGES;
-use crate::answer::InFlight;
+use crate::answer::{InFlight, Spare};
 use crate::app::AppPlace;
 use crate::app_http;
 use crate::config::{Config, Kind, PhpTo, Route};
@@ -79,6 +79,8 @@ pub(crate) struct Worker {
     counts: Arc<Counts>,
     /// Its clock, ids and random numbers.
     local: Rc<Local>,
+    /// Memory of requests in progress.
+    pub(crate) spare: Spare,
     site: RefCell<Rc<Site>>,
     generation: Cell<u64>,
     /// The second of the last faults, in the clock of decisions, and how many they were.
@@ -130,6 +132,7 @@ impl Worker {
             place,
             counts,
             local,
+            spare: Spare::default(),
             site: RefCell::new(site),
             generation: Cell::new(generation),
             faults: Cell::new((0, 0)),
@@ -258,10 +261,8 @@ impl Site {
 
     /// The result of looking up a request's path.
     fn find(&self, flow: &Flow, spelled: &Spellings<'_>) -> Result<Found<usize>, BadPath> {
-        let request = &flow.request;
-        let host = host(request.authority().unwrap_or_default());
-        let subject = Asked { request, flow };
-        let found = spelled.choose(|path| self.routes.find(host, path, &subject))?;
+        let subject = Asked { request: &flow.request, flow };
+        let found = spelled.choose(|path| self.routes.find(path, &subject))?;
         // An upstream server may decode what is not UTF-8 in a way of its own (overlong forms).
         let handed_on =
             matches!(&found, Found::Route(at) if self.targets.get(*at).is_some_and(|t| t.proxy.is_some()));
@@ -349,6 +350,10 @@ struct Asked<'r> {
 }
 
 impl Subject for Asked<'_> {
+    fn host(&self) -> &str {
+        host(self.request.authority().unwrap_or_default())
+    }
+
     fn method(&self) -> &str {
         self.request.method_name()
     }
@@ -378,7 +383,7 @@ impl Subject for Asked<'_> {
 pub(crate) async fn answer(request: Request, worker: State<Worker>) -> Response {
     let site = worker.site();
     let config = &site.plan.config;
-    let mut pending = InFlight::new(Flow::new(request, &worker.local, &site.trust), worker.clone());
+    let mut pending = InFlight::new(worker.clone(), Flow::new(request, &worker.local, &site.trust));
     let flow = pending.flow();
     // First of all: everything behind this sees the one path that is meant.
     flow.take_dots_out();
@@ -453,25 +458,25 @@ impl Endpoint for Refused {
 /// Whether a request is answered at the address that it came to, or the answer where it is not.
 fn on_this_address(worker: &Worker, flow: &Flow) -> Result<(), Box<Response>> {
     let request = &flow.request;
-    let authority = request.authority().unwrap_or_default();
+    let authority = || request.authority().unwrap_or_default();
     // What a trusted proxy has taken over TLS would be sent round in circles.
     let is_plain = || !request.path().starts_with(CHALLENGES) && flow.scheme() != "https";
     if let Some(port) = worker.place.redirect_https.filter(|_| is_plain()) {
         let port = if port == 443 { String::new() } else { format!(":{port}") };
-        if authority.is_empty() {
+        if authority().is_empty() {
             let what = "The request names no host, so there is no https:// address for it.";
             return Err(page::refusal(Status::BAD_REQUEST, &flow.context, what).response.into());
         }
         let query = request.query().map(|query| format!("?{query}")).unwrap_or_default();
         // `OPTIONS *` has no path.
         let path = Some(request.path()).filter(|path| path.starts_with('/')).unwrap_or("/");
-        let place = format!("https://{}{port}{path}{query}", host(authority));
+        let place = format!("https://{}{port}{path}{query}", host(authority()));
         let redirect = Response::redirect(page::moved(request.method()), &place);
         return Err(redirect.unwrap_or_else(|_| page::broken()).into());
     }
     if worker.place.is_secure
         && let Some(tls) = request.connection().and_then(|info| info.tls)
-        && !tls.covers(host(authority))
+        && !tls.covers(host(authority()))
     {
         // The client reached this server under a name of another site, and could mix up the two (RFC 9110
         // §15.5.20).
@@ -499,7 +504,7 @@ fn choose<'s>(site: &'s Site, flow: &Flow) -> Result<&'s Rc<Target>, Box<Respons
         // here.
         return Err(not_served().into());
     }
-    let spelled = Spellings::of(request.path()).map_err(|why| page::bad_path(why, context))?;
+    let spelled = Spellings::of_request(request).map_err(|why| page::bad_path(why, context))?;
     let found = site.find(flow, &spelled).map_err(|why| page::bad_path(why, context))?;
     let target = match found {
         Found::Route(at) => site.targets.get(at),

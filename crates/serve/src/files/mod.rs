@@ -15,8 +15,8 @@ mod send;
 mod sharing;
 
 pub(crate) use incoming::Uploads;
-pub(crate) use open::Refused;
 pub use open::Root;
+pub(crate) use open::{Refused, second};
 
 use crate::answer::{Answer, Context};
 use crate::config::{Cache, Route, Static, Try};
@@ -26,7 +26,7 @@ use crate::page;
 use condition::{Validators, Verdict};
 use listing::Order;
 use lru::LruCache;
-use open::{Found, Identity, Patience};
+use open::{Found, Identity, OpenFolder, Patience};
 use range::{Asked, Part};
 use ringroad_engine::time::sleep;
 use ringroad_engine::{spawn, spawn_blocking};
@@ -37,6 +37,7 @@ use ringroad_gate::path::Spellings;
 use ringroad_http::{ContentType, EncodeError, Fields, Method, Request, Response, Shared, Status};
 use send::{Content, Piece};
 use sharing::Sharing;
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
@@ -51,7 +52,6 @@ pub(crate) struct Files {
     file_bytes_max: u64,
     sharing: RefCell<Sharing>,
     key: RefCell<Vec<u8>>,
-    began: Instant,
     counts: Arc<Counts>,
 }
 
@@ -110,7 +110,6 @@ impl Files {
             file_bytes_max: cache.file_bytes,
             sharing: RefCell::default(),
             key: RefCell::default(),
-            began: Instant::now(),
             counts,
         }
     }
@@ -123,7 +122,8 @@ impl Files {
         flow: &Flow,
     ) -> Result<Answer, EncodeError> {
         let Flow { request, context } = flow;
-        look(&settings.root);
+        let second = open::second(context.began);
+        look(&settings.root, second);
         let method = request.method();
         match method {
             Method::Get | Method::Head => {}
@@ -138,19 +138,22 @@ impl Files {
             Err(refused) => return Ok(*refused),
         };
         let relative = spelled.decoded.get(context.below()..).unwrap_or_default();
-        if spelled.hides_slash || !is_servable(relative, settings.hidden) {
+        // In a plain path only what is left of it could begin so, and does not: a route ends with a slash, or
+        // takes all of the path.
+        let is_plain = spelled.is_plain && !matches!(relative.first(), Some(b'.' | b'/'));
+        if !is_plain && (spelled.hides_slash || !is_servable(relative, settings.hidden)) {
             return Ok(page::missing(context));
         }
         let folder = relative.is_empty() || relative.ends_with(b"/");
         let found = if folder {
-            self.index(settings, relative).await
+            self.index(settings, relative, second).await
         } else {
-            self.fetch(settings, relative, None).await.map(|item| (item, relative.to_vec()))
+            self.fetch(settings, relative, None, second).await.map(|item| (item, Cow::Borrowed(relative)))
         };
         let found = match found {
             Err(Refused::Missing) if !settings.try_files.is_empty() => {
-                match self.try_others(settings, flow).await {
-                    Ok(Other::File(item, path)) => Ok((item, path)),
+                match Box::pin(self.try_others(settings, flow, second)).await {
+                    Ok(Other::File(item, path)) => Ok((item, Cow::Owned(path))),
                     Ok(Other::Nothing) => Err(Refused::Missing),
                     Ok(Other::Status(status)) => {
                         return Ok(page::refusal(status, context, "There is nothing at this address."));
@@ -190,9 +193,10 @@ impl Files {
         path: &[u8],
         flow: &Flow,
     ) -> Result<Option<Answer>, EncodeError> {
-        look(root);
+        let second = open::second(flow.context.began);
+        look(root, second);
         let settings = Static { precompressed: false, types: types.clone(), ..Static::of(Arc::clone(root)) };
-        match self.fetch(&settings, path, None).await {
+        match self.fetch(&settings, path, None, second).await {
             Ok(item) => self.send(route, &settings, &flow.request, item, path, &flow.context).await.map(Some),
             Err(Refused::Missing | Refused::Outside) => Ok(None),
             Err(Refused::Forbidden) => {
@@ -204,7 +208,7 @@ impl Files {
     }
 
     /// The first of `try_files` that is there; or the status that ends the list.
-    async fn try_others(&self, settings: &Static, flow: &Flow) -> Result<Other, Refused> {
+    async fn try_others(&self, settings: &Static, flow: &Flow, second: u64) -> Result<Other, Refused> {
         for one in &settings.try_files {
             let template = match one {
                 Try::Status(status) => return Ok(Other::Status(*status)),
@@ -219,12 +223,12 @@ impl Files {
                 continue;
             }
             let found = if relative.is_empty() || relative.ends_with(b"/") {
-                self.index(settings, relative).await
+                self.index(settings, relative, second).await
             } else {
-                self.fetch(settings, relative, None).await.map(|item| (item, relative.to_vec()))
+                self.fetch(settings, relative, None, second).await.map(|item| (item, Cow::Borrowed(relative)))
             };
             match found {
-                Ok((item, path)) => return Ok(Other::File(item, path)),
+                Ok((item, path)) => return Ok(Other::File(item, path.into_owned())),
                 Err(Refused::Missing) => {}
                 // It is there, or that cannot be told: the next one would be another page for a moment.
                 Err(why) => return Err(why),
@@ -234,11 +238,16 @@ impl Files {
     }
 
     /// The first index file of a folder that exists.
-    async fn index(&self, settings: &Static, folder: &[u8]) -> Result<(Rc<Item>, Vec<u8>), Refused> {
+    async fn index<'p>(
+        &self,
+        settings: &Static,
+        folder: &[u8],
+        second: u64,
+    ) -> Result<(Rc<Item>, Cow<'p, [u8]>), Refused> {
         for name in &settings.index {
             let path = [folder, name.as_bytes()].concat();
-            match self.fetch(settings, &path, None).await {
-                Ok(item) => return Ok((item, path)),
+            match self.fetch(settings, &path, None, second).await {
+                Ok(item) => return Ok((item, Cow::Owned(path))),
                 Err(Refused::Missing) => {}
                 Err(why) => return Err(why),
             }
@@ -285,37 +294,45 @@ impl Files {
         Ok(Answer { response, watch })
     }
 
-    /// A file, or a compressed form of it: from memory if it is there and still the same.
+    /// A file, or a compressed form of it: from memory if it is there and still the same. `second` is that of
+    /// the request.
     async fn fetch(
         &self,
         settings: &Static,
         path: &[u8],
         coding: Option<Coding>,
+        second: u64,
     ) -> Result<Rc<Item>, Refused> {
         let root = &settings.root;
         let stored = coding.map(|coding| [path, coding.suffix().as_bytes()].concat());
         let stored = stored.as_deref().unwrap_or(path);
+        let folder = root.folder();
         let kept = {
             let mut key = self.key.borrow_mut();
-            put_key(&mut key, root, coding, path);
+            put_key(&mut key, &folder, coding, path);
             self.kept.borrow_mut().items.get(key.as_slice()).map(Rc::clone)
         };
-        if let Some(item) = &kept
-            && identity(root, stored).await == Some(item.identity)
-        {
-            self.counts.memory_hits.add(1);
-            self.look_beside(settings, path, item).await;
-            return Ok(Rc::clone(item));
+        if let Some(item) = &kept {
+            let now = if folder.is_remote() { identity(root, stored).await } else { folder.identity(stored) };
+            if now == Some(item.identity) {
+                self.counts.memory_hits.add(1);
+                if self.is_to_be_looked_beside(settings, item, second) {
+                    Box::pin(self.look_beside(settings, path, item)).await;
+                }
+                return Ok(Rc::clone(item));
+            }
         }
         let mut key = Vec::new();
-        put_key(&mut key, root, coding, path);
+        put_key(&mut key, &folder, coding, path);
         if kept.is_some() {
             self.kept.borrow_mut().forget(&key);
         }
         self.counts.memory_misses.add(1);
         let item = Rc::new(self.read(settings, stored, path, coding).await?);
         item.looked.set(u64::MAX);
-        self.look_beside(settings, path, &item).await;
+        if self.is_to_be_looked_beside(settings, &item, second) {
+            Box::pin(self.look_beside(settings, path, &item)).await;
+        }
         // A file that was just changed may change again with the same times and size.
         if matches!(item.content, Content::Memory(_)) && !item.validators.recent {
             self.kept.borrow_mut().keep(key, &item);
@@ -367,15 +384,14 @@ impl Files {
         Err(Refused::Busy)
     }
 
-    /// Looks which compressed forms of a file lie beside it, at most once a second for one in memory.
+    /// Whether it is time to look which compressed forms of a file lie beside it: at most once a second for
+    /// one in memory.
+    fn is_to_be_looked_beside(&self, settings: &Static, item: &Item, second: u64) -> bool {
+        settings.precompressed && item.coding.is_none() && item.looked.replace(second) != second
+    }
+
+    /// Looks which compressed forms of a file lie beside it.
     async fn look_beside(&self, settings: &Static, path: &[u8], item: &Item) {
-        if !settings.precompressed || item.coding.is_some() {
-            return;
-        }
-        let now = self.began.elapsed().as_secs();
-        if item.looked.replace(now) == now {
-            return;
-        }
         let mut there = Siblings::default();
         for coding in Coding::ALL {
             if let Some(place) = there.get_mut(coding as usize) {
@@ -406,7 +422,8 @@ impl Files {
             let forms = item.forms.get();
             for coding in coding::accepted(fields, siblings) {
                 // One that has gone meanwhile is none.
-                let Ok(coded) = self.fetch(settings, path, Some(coding)).await else { continue };
+                let second = open::second(context.began);
+                let Ok(coded) = self.fetch(settings, path, Some(coding), second).await else { continue };
                 if state_of(&forms, coding) == Some(coded.identity) {
                     item = coded;
                     break;
@@ -493,9 +510,9 @@ impl Kept {
     }
 }
 
-/// Looks where the path of a folder leads now, once a second and on another thread.
-pub(crate) fn look(root: &Arc<Root>) {
-    if root.is_to_be_looked_at() {
+/// Looks where the path of a folder leads now, once in each [`second`] of requests and on another thread.
+pub(crate) fn look(root: &Arc<Root>, second: u64) {
+    if root.is_to_be_looked_at(second) {
         let root = Arc::clone(root);
         let look = async move { spawn_blocking(move || root.reopen()).await };
         spawn(async move { drop(look.await) }).detach();
@@ -581,9 +598,9 @@ async fn find_now(root: &Arc<Root>, path: &[u8]) -> Result<Found, Refused> {
 }
 
 /// Writes the key of a file in memory.
-fn put_key(key: &mut Vec<u8>, root: &Root, coding: Option<Coding>, path: &[u8]) {
+fn put_key(key: &mut Vec<u8>, folder: &OpenFolder, coding: Option<Coding>, path: &[u8]) {
     key.clear();
-    key.extend_from_slice(&root.id().to_ne_bytes());
+    key.extend_from_slice(&folder.id().to_ne_bytes());
     key.push(coding.map_or(0, Coding::bit));
     key.extend_from_slice(path);
 }

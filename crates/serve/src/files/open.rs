@@ -33,8 +33,26 @@ pub struct Root {
     pub(crate) asked_by: std::sync::Mutex<Option<std::thread::ThreadId>>,
 }
 
-/// The descriptor of a folder, as long as it is in use.
-struct OpenFolder(Arc<Opened>);
+/// A folder as it was at one moment, open as long as it is in use.
+#[derive(Clone)]
+pub(crate) struct OpenFolder(Arc<Opened>);
+
+impl OpenFolder {
+    /// A number that no other folder of this process has had: the key of its files in memory.
+    pub(super) fn id(&self) -> u64 {
+        self.0.id
+    }
+
+    /// Whether each look at a file may wait for another machine or process.
+    pub(super) fn is_remote(&self) -> bool {
+        self.0.remote
+    }
+
+    /// What a path's file is now ([`Root::identity`]).
+    pub(super) fn identity(&self, path: &[u8]) -> Option<Identity> {
+        statat(&self.0.folder, path, AtFlags::empty()).ok().map(|stat| Identity::of(&stat))
+    }
+}
 
 impl AsFd for OpenFolder {
     fn as_fd(&self) -> BorrowedFd<'_> {
@@ -187,7 +205,7 @@ impl Root {
         Ok(Root {
             path: path.to_owned(),
             open,
-            looked: AtomicU64::new(now()),
+            looked: AtomicU64::new(second(Instant::now())),
             #[cfg(test)]
             asked_by: std::sync::Mutex::default(),
         })
@@ -198,10 +216,9 @@ impl Root {
         Arc::clone(&self.open.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Whether it is time to look where the path leads now, which [`reopen`](Self::reopen) does: once a
-    /// second.
-    pub(crate) fn is_to_be_looked_at(&self) -> bool {
-        let now = now();
+    /// Whether it is time to look where the path leads now, which [`reopen`](Self::reopen) does: once in each
+    /// [`second`].
+    pub(crate) fn is_to_be_looked_at(&self, now: u64) -> bool {
         self.looked.load(Ordering::Relaxed) != now && self.looked.swap(now, Ordering::Relaxed) != now
     }
 
@@ -218,7 +235,7 @@ impl Root {
     }
 
     /// The folder, as it is now.
-    pub(super) fn folder(&self) -> impl AsFd {
+    pub(super) fn folder(&self) -> OpenFolder {
         OpenFolder(self.opened())
     }
 
@@ -288,15 +305,14 @@ impl Root {
         {
             *self.asked_by.lock().unwrap_or_else(PoisonError::into_inner) = Some(std::thread::current().id());
         }
-        let opened = self.opened();
-        statat(&opened.folder, path, AtFlags::empty()).ok().map(|stat| Identity::of(&stat))
+        self.folder().identity(path)
     }
 }
 
-/// Seconds since some moment of this process.
-fn now() -> u64 {
+/// The second of a moment, counted from some moment of this process; 0 for those before it.
+pub(crate) fn second(moment: Instant) -> u64 {
     static BEGAN: OnceLock<Instant> = OnceLock::new();
-    BEGAN.get_or_init(Instant::now).elapsed().as_secs()
+    moment.saturating_duration_since(*BEGAN.get_or_init(Instant::now)).as_secs()
 }
 
 /// File systems on another machine or in another process (statfs(2)): NFS, SMB and CIFS, FUSE, Ceph, 9P, AFS,
