@@ -6,6 +6,7 @@ if it can be imported. The parts, in order: frames, tasks, start, WSGI, ASGI.
 """
 
 import array
+import fcntl
 import gc
 import importlib
 import inspect
@@ -307,7 +308,7 @@ class Control:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 numbers = array.array("i")
                 numbers.frombytes(content[: len(content) - len(content) % numbers.itemsize])
-                self.descriptors.extend(numbers)
+                self.descriptors.extend(beyond_streams(number) for number in numbers)
         if not data:
             return None
         self.buffer += data
@@ -347,6 +348,25 @@ def is_import(path):
     """Returns whether the code of a path is this runner's, or the machinery of imports."""
     own = is_import.__code__.co_filename
     return path in (own, importlib.__file__) or path.startswith("<frozen importlib")
+
+
+def beyond_streams(number):
+    """The same descriptor, with a number of no standard stream: where one was closed, what is printed would come
+    into it."""
+    if number > 2:
+        return number
+    moved = fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, 3)
+    os.close(number)
+    return moved
+
+
+def open_streams():
+    """Opens the standard streams that the application has closed, so that nothing else gets their numbers."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
 
 
 def fail(control, text):
@@ -435,6 +455,7 @@ def main():
             check_arguments(app, target)
     except TypeError as error:
         fail(control, str(error))
+    open_streams()
     if welcome.get("mold"):
         control, welcome = mold(control)
     TASKS.begin(control, welcome)

@@ -609,6 +609,30 @@ drivers!(what_a_worker_prints_is_told_with_application_slot_and_request, |driver
     assert_eq!(client.reply().text(), "printed");
 });
 
+drivers!(what_is_printed_to_streams_that_were_closed_comes_into_no_link, |driver: DriverName| {
+    if !python() {
+        return;
+    }
+    const SILENT: &str = "import os\n\
+        os.close(0)\nos.close(1)\nos.close(2)\n\
+        def answer():\n    os.write(1, b'out')\n    os.write(2, b'errors')\n    return str(os.getpid()).encode()\n\
+        def wsgi(environ, start_response):\n    start_response('200 OK', [])\n    return [answer()]\n\
+        async def asgi(scope, receive, send):\n    body = answer()\n    \
+        await send({'type': 'http.response.start', 'status': 200, 'headers': []})\n    \
+        await send({'type': 'http.response.body', 'body': body})\n";
+    for app in ["wsgi", "asgi"] {
+        let text = format!(
+            "[[app]]\nname = \"web\"\napp = \"silent:{app}\"\npython = \"python3\"\nworkers = 1\n\
+             queue_timeout = \"2m\"\n[[route]]\npath = \"/\"\nkind = \"app\"\napp = \"web\"\n"
+        );
+        let site = start(driver, &text, |folder| write(folder, "silent.py", SILENT));
+        let mut client = site.client();
+        let first = client.get("/").text().to_owned();
+        assert!(first.parse::<u32>().is_ok(), "{app}: {first}");
+        assert!((0..3).all(|_| client.get("/").text() == first), "{app}: its worker was replaced");
+    }
+});
+
 drivers!(in_development_a_changed_file_reloads_and_a_mistake_is_shown, |driver: DriverName| {
     if !python() {
         return;
