@@ -6,6 +6,7 @@ if it can be imported. The parts, in order: frames, tasks, start, WSGI, ASGI.
 """
 
 import array
+import fcntl
 import gc
 import importlib
 import inspect
@@ -307,7 +308,7 @@ class Control:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 numbers = array.array("i")
                 numbers.frombytes(content[: len(content) - len(content) % numbers.itemsize])
-                self.descriptors.extend(numbers)
+                self.descriptors.extend(beyond_streams(number) for number in numbers)
         if not data:
             return None
         self.buffer += data
@@ -349,6 +350,25 @@ def is_import(path):
     return path in (own, importlib.__file__) or path.startswith("<frozen importlib")
 
 
+def beyond_streams(number):
+    """The same descriptor, with a number of no standard stream: where one was closed, what is printed would come
+    into it."""
+    if number > 2:
+        return number
+    moved = fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, 3)
+    os.close(number)
+    return moved
+
+
+def open_streams():
+    """Opens the standard streams that the application has closed, so that nothing else gets their numbers."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+
+
 def fail(control, text):
     """The application cannot be served: says why and ends."""
     error = sys.exc_info()[1]
@@ -373,6 +393,23 @@ def load(target, factory):
     return app() if factory else app
 
 
+def check_arguments(app, target):
+    """Refuses what cannot be called as WSGI applications are, such as a function that makes the application."""
+    try:
+        signature = inspect.signature(app)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(None, None)
+    except TypeError as error:
+        try:
+            signature.bind()
+        except TypeError:
+            raise TypeError("%s is no application: called with two arguments, %s" % (target, error)) from None
+        text = "%s takes no arguments: it makes the application? Then write --factory (factory = true), or %s()"
+        raise TypeError(text % (target, target)) from None
+
+
 def interface(app):
     """Which protocol an application speaks: "asgi", "asgi2" or "wsgi"."""
     if inspect.isclass(app):
@@ -380,20 +417,18 @@ def interface(app):
     call = getattr(app, "__call__", None)
     if inspect.iscoroutinefunction(app) or inspect.iscoroutinefunction(call):
         return "asgi"
-    if type(app).__name__ == "function" or inspect.ismethod(app):
-        try:
-            required = [
-                one
-                for one in inspect.signature(app).parameters.values()
-                if one.default is one.empty and one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
-            ]
-        except (TypeError, ValueError):
-            return "wsgi"
-        if len(required) == 3:
-            return "asgi"
-        if len(required) == 1:
-            return "asgi2"
-    return "wsgi"
+    try:
+        required = [
+            one
+            for one in inspect.signature(app).parameters.values()
+            if one.default is one.empty and one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
+        ]
+    except (TypeError, ValueError):
+        return "wsgi"
+    if len(required) == 3:
+        return "asgi"
+    is_function = type(app).__name__ == "function" or inspect.ismethod(app)
+    return "asgi2" if is_function and len(required) == 1 else "wsgi"
 
 
 def main():
@@ -411,17 +446,21 @@ def main():
         app = load(target, welcome.get("factory"))
     except BaseException as error:
         fail(control, "%s: %s" % (type(error).__name__, error))
-    if not callable(app):
-        try:
+    kind = None
+    try:
+        if not callable(app):
             raise TypeError("%s is %s, which cannot be called" % (target, type(app).__name__))
-        except TypeError as error:
-            fail(control, str(error))
+        kind = interface(app)
+        if kind == "wsgi":
+            check_arguments(app, target)
+    except TypeError as error:
+        fail(control, str(error))
+    open_streams()
     if welcome.get("mold"):
         control, welcome = mold(control)
     TASKS.begin(control, welcome)
     if welcome.get("task"):
         return TaskWorker(control, welcome).run()
-    kind = interface(app)
     if kind == "wsgi":
         Wsgi(control, app, welcome).run()
     else:
@@ -1641,8 +1680,8 @@ def asgi_server(asyncio, loop, control, app, welcome):
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             lifespan = Lifespan()
             if not await lifespan.start():
-                sys.stderr.write("the application refused to start (lifespan.startup.failed): %s\n" % lifespan.message)
-                control.send(FAILED, ("lifespan.startup.failed: %s" % lifespan.message).encode())
+                sys.stderr.write("the application refused to start (%s)\n" % lifespan.message)
+                control.send(FAILED, lifespan.message.encode("utf-8", "replace"))
                 return 3
             control.sock.setblocking(False)
             TASKS.reader = threading.get_ident()
@@ -1707,9 +1746,13 @@ def asgi_server(asyncio, loop, control, app, welcome):
             scope = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}, "state": shared_state}
             try:
                 await app(scope, self.receive, self.send)
-            except BaseException:
+            except BaseException as error:
                 self.supported = False
-                if self.started.done():
+                if isinstance(error, SystemExit) and not self.started.done():
+                    # It has ended the program: a setting is missing, or the like.
+                    text = "" if error.code is None else ": %s" % error.code
+                    self.refuse("it exited at lifespan.startup" + text)
+                elif self.started.done():
                     # It raised at its shutdown, or between.
                     traceback.print_exc()
                 elif self.taken:
@@ -1727,14 +1770,19 @@ def asgi_server(asyncio, loop, control, app, welcome):
             if kind == "lifespan.startup.complete":
                 self.resolve(self.started, True)
             elif kind == "lifespan.startup.failed":
-                self.message = message.get("message", "")
-                self.resolve(self.started, False)
+                text = message.get("message", "")
+                self.refuse("lifespan.startup.failed" + (": %s" % text if text else ", without a message"))
             elif kind in ("lifespan.shutdown.complete", "lifespan.shutdown.failed"):
                 if kind.endswith("failed"):
                     sys.stderr.write("lifespan.shutdown.failed: %s\n" % message.get("message", ""))
                 self.resolve(self.ended, True)
             else:
                 raise RuntimeError("unexpected message %r" % kind)
+
+        def refuse(self, message):
+            if not self.started.done():
+                self.message = message
+                self.started.set_result(False)
 
         @staticmethod
         def resolve(future, value):

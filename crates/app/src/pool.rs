@@ -230,6 +230,14 @@ pub struct Refused {
     pub trouble: Option<String>,
 }
 
+impl Refused {
+    /// Returns when to come again, in whole seconds, for `Retry-After`.
+    pub fn seconds(&self) -> u64 {
+        let whole = self.retry_after.as_secs();
+        (whole + u64::from(self.retry_after.subsec_nanos() > 0)).max(1)
+    }
+}
+
 /// The right to give a request to a worker; dropped when the worker has finished with it.
 #[derive(Debug)]
 pub struct Ticket {
@@ -390,12 +398,14 @@ impl State {
     }
 
     fn refusal(&self, because: Rejected, why: &str) -> Refused {
-        let measured = self.waiting.len().max(1) as f64 / self.rate.max(0.1);
+        // Those that wait are answered or refused by then, so it is another line.
+        let most = self.settings.queue_timeout.as_secs_f64().clamp(1.0, 60.0);
+        let measured = (self.waiting.len().max(1) as f64 / self.rate.max(0.1)).clamp(1.0, most);
         let (retry_after, trouble) = match &self.trouble {
             Some(trouble) if self.workers.is_empty() || self.settings.dev => {
                 (trouble.next_try.saturating_duration_since(Instant::now()), Some(trouble.why.clone()))
             }
-            _ => (Duration::from_secs_f64(measured.clamp(1.0, 60.0)), None),
+            _ => (Duration::from_secs_f64(measured), None),
         };
         let retry_after = retry_after.max(Duration::from_secs(1));
         Refused { because, why: why.to_owned(), retry_after, trouble }

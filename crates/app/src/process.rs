@@ -206,9 +206,23 @@ pub(crate) fn start(
     command.fd_mappings(descriptors).map_err(|why| io::Error::other(why.to_string()))?;
     let program = Path::new(command.get_program()).to_owned();
     let child = ringroad_host::process::tie_to_parent(&mut command).spawn().map_err(|why| {
-        io::Error::new(why.kind(), format!("start {} in {}: {why}", program.display(), folder.display()))
+        let hint = interpreter(&program).filter(|_| why.kind() == io::ErrorKind::PermissionDenied);
+        let hint = hint.map(|with| format!(" (it is no program: write \"{with} {}\")", program.display()));
+        let (hint, folder) = (hint.unwrap_or_default(), folder.display());
+        io::Error::new(why.kind(), format!("start {} in {folder}: {why}{hint}", program.display()))
     })?;
     Process::new(child)
+}
+
+/// What runs a file with such a name.
+fn interpreter(file: &Path) -> Option<&'static str> {
+    match file.extension()?.to_str()? {
+        "js" | "mjs" | "cjs" => Some("node"),
+        "py" => Some("python3"),
+        "rb" => Some("ruby"),
+        "sh" => Some("sh"),
+        _ => None,
+    }
 }
 
 impl Process {

@@ -1615,14 +1615,15 @@ impl Supervisor {
         let idle = self.settings.idle;
         if self.target > least && !idle.is_zero() && now.duration_since(self.grown) >= idle {
             // The choice prefers low numbers: the last slot is the idlest.
-            let busy = self.procs.iter().filter(|proc| proc.phase == Phase::Ready && !proc.is_task());
-            let load: u32 = busy
-                .filter_map(|proc| proc.worker.as_ref())
-                .map(|worker| worker.in_flight.load(Ordering::Relaxed))
-                .sum();
+            let serving = self.procs.iter().filter(|proc| proc.phase == Phase::Ready && !proc.is_task());
+            let workers: Vec<_> = serving.filter_map(|proc| proc.worker.as_ref()).collect();
+            let load: u64 = workers.iter().map(|one| u64::from(one.in_flight.load(Ordering::Relaxed))).sum();
+            let last = self.target - 1;
+            let others = workers.iter().filter(|one| (one.slot as usize) < last);
+            let places: u64 = others.map(|one| u64::from(one.concurrency)).sum();
             self.grown = now;
-            if (load as usize) < self.target {
-                self.resize(self.target - 1);
+            if load <= places {
+                self.resize(last);
             }
         }
     }

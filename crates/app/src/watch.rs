@@ -9,6 +9,11 @@ use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 
 const LEFT_OUT: &[&str] = &["__pycache__", "node_modules", "venv", "site-packages", "target"];
+/// Ends of the names of files that an application is made of.
+const SOURCES: &[&str] = &[
+    "py", "pyi", "html", "jinja", "jinja2", "j2", "toml", "json", "yaml", "yml", "js", "mjs", "cjs", "ts",
+    "mts", "cts", "rb", "php",
+];
 /// Files that are looked at; beyond that a folder is no application's.
 const FILES_MAX: usize = 20_000;
 
@@ -20,6 +25,11 @@ pub(crate) fn stamp(places: &[PathBuf]) -> u64 {
         walk(place, &mut hasher, &mut left, true);
     }
     hasher.finish()
+}
+
+/// `.env` and `.env.local`, of which many applications take their settings.
+fn is_environment(name: &str) -> bool {
+    name.strip_prefix(".env").is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
 fn walk(place: &Path, hasher: &mut DefaultHasher, left: &mut usize, named: bool) {
@@ -34,18 +44,15 @@ fn walk(place: &Path, hasher: &mut DefaultHasher, left: &mut usize, named: bool)
         names.sort();
         for name in names {
             let text = name.to_string_lossy();
-            if !text.starts_with('.') && !LEFT_OUT.contains(&&*text) {
+            if (!text.starts_with('.') || is_environment(&text)) && !LEFT_OUT.contains(&&*text) {
                 walk(&place.join(&name), hasher, left, false);
             }
         }
         return;
     }
-    let source = place.extension().is_some_and(|end| {
-        ["py", "pyi", "html", "jinja", "jinja2", "j2", "toml", "json", "yaml", "yml", "js", "rb", "php"]
-            .iter()
-            .any(|known| end == *known)
-    });
-    if source || named {
+    let source = place.extension().is_some_and(|end| SOURCES.iter().any(|known| end == *known));
+    let environment = || place.file_name().is_some_and(|name| is_environment(&name.to_string_lossy()));
+    if source || named || environment() {
         *left -= 1;
         place.hash(hasher);
         facts.len().hash(hasher);
@@ -71,6 +78,13 @@ mod tests {
         assert_eq!(first, stamp(&places));
         fs::write(folder.path().join("a.py"), "12").unwrap();
         let second = stamp(&places);
+        for name in [".env", ".env.local", "server.mjs", "server.ts"] {
+            let before = stamp(&places);
+            fs::write(folder.path().join(name), "").unwrap();
+            assert_ne!(before, stamp(&places), "{name}");
+            fs::remove_file(folder.path().join(name)).unwrap();
+        }
+        fs::write(folder.path().join(".environment"), "").unwrap();
         assert_ne!(first, second);
         fs::write(folder.path().join("b.py"), "").unwrap();
         assert_ne!(second, stamp(&places));

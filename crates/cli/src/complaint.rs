@@ -18,7 +18,12 @@ pub(crate) const INTERRUPTED: u8 = 130;
 /// Prints `ringroad: message` on stderr, broken at blanks to fit a terminal. A closed stderr is no reason to
 /// stop.
 pub(crate) fn say(message: &str) {
-    let text = format!("ringroad: {}", terminal::with_short_words(&without_numbers(message)));
+    say_whole(&terminal::with_short_words(message));
+}
+
+/// Prints the same with words of any length: a line of an application may be one, as one of JSON.
+pub(crate) fn say_whole(message: &str) {
+    let text = format!("ringroad: {}", without_numbers(message));
     let text = terminal::fitted(&text, terminal::columns(io::stderr()), Indent::At(2));
     let _ = writeln!(io::stderr().lock(), "{text}");
 }

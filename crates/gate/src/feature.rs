@@ -111,8 +111,8 @@ pub type Read = fn(&Section<'_>, &Reading<'_>) -> Option<Arc<dyn Feature>>;
 pub struct Named {
     /// The key of the family: `limit`.
     pub key: Key,
-    /// Reads one.
-    pub read: fn(&str, Section<'_>) -> Option<Arc<dyn Configured>>,
+    /// Reads one. Tables of families that are read before it are there.
+    pub read: fn(&str, Section<'_>, &NamedTables) -> Option<Arc<dyn Configured>>,
 }
 
 /// What was read before a route's features are.

@@ -1,13 +1,34 @@
 //! Pages of this server's own: refusals, as a page for browsers and as a line for other clients.
 
 use crate::flow::Context;
+use crate::media::MediaTypes;
 use crate::template::{Values, Variable};
 use crate::words;
 use ringroad_http::{ContentType, EncodeError, Response, Status};
+use ringroad_settings::Section;
 use std::fmt::Write;
+use std::sync::Arc;
 
 /// The style of all pages.
 pub const STYLE: &str = include_str!("page.css");
+
+/// A page of more bytes is not kept in memory.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Reads a file that a feature answers with, and the type that its name says.
+///
+/// # Errors
+/// Says what is wrong with it.
+pub fn file(section: &Section<'_>, name: &str) -> Result<(Arc<[u8]>, String), String> {
+    let path = section.path(name);
+    let told = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
+    let bytes = std::fs::metadata(&path).map_err(|why| told(&why))?.len();
+    if bytes > FILE_BYTES_MAX {
+        return Err(told(&"larger than 1 MiB, the most for a page of this kind"));
+    }
+    let bytes = std::fs::read(&path).map_err(|why| told(&why))?;
+    Ok((bytes.into(), MediaTypes::default().of(name)))
+}
 
 /// Text as it may stand in a page, also within quotes.
 pub fn escape(text: &str) -> String {

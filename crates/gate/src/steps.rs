@@ -36,7 +36,7 @@ pub fn named_tables(top: &Section<'_>) -> NamedTables {
     store::read(top, &mut all);
     for named in filter::ALL.iter().filter_map(|declaration| declaration.named) {
         for (name, section) in top.named(named.key.name) {
-            if let Some(table) = (named.read)(&name, section) {
+            if let Some(table) = (named.read)(&name, section, &all) {
                 all.add(named.key.name, name, table);
             }
         }

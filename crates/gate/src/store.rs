@@ -77,29 +77,31 @@ impl Configured for Store {
         let redis = self.redis();
         let counters = redis.counters();
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let mut families = |name: &str, help: &str, what: &str, counts: &[(&str, &AtomicU64)]| {
+        let mut families = |name: &str, help: &str, what: &str, counts: &[(&str, u64)]| {
             let mut family = out.family(name, "counter", help);
-            for (value, counter) in counts {
-                family.sample(&format!("{labels},{}", label(what, value)), count(counter));
+            for (value, count) in counts {
+                family.sample(&format!("{labels},{}", label(what, value)), *count);
             }
         };
+        let errors = count(&counters.errors);
         families(
             "ringroad_store_commands_total",
             "Commands to a shared store, by what became of them.",
             "result",
             &[
-                ("answered", &counters.answered),
-                ("timed_out", &counters.timed_out),
-                ("lost", &counters.lost),
-                ("refused", &counters.refused),
-                ("full", &counters.full),
+                ("answered", count(&counters.answered).saturating_sub(errors)),
+                ("error", errors),
+                ("timed_out", count(&counters.timed_out)),
+                ("lost", count(&counters.lost)),
+                ("refused", count(&counters.refused)),
+                ("full", count(&counters.full)),
             ],
         );
         families(
             "ringroad_store_connections_total",
             "Attempts to connect to a shared store.",
             "result",
-            &[("connected", &counters.connected), ("failed", &counters.unconnected)],
+            &[("connected", count(&counters.connected)), ("failed", count(&counters.unconnected))],
         );
         let help = "From a command to its answer, all together.";
         let seconds = Duration::from_nanos(count(&counters.nanos)).as_secs_f64();

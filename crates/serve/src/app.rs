@@ -346,7 +346,7 @@ pub(crate) fn unavailable(
     asking: &flow::Context,
 ) -> Result<Answer, EncodeError> {
     asking.fault(format!("app {name}: {}", refused.why));
-    let seconds = refused.retry_after.as_secs().max(1).to_string();
+    let seconds = refused.seconds().to_string();
     let answer = match (&refused.trouble, dev) {
         (Some(trouble), true) => broken(name, trouble, asking),
         (Some(_), false) => {

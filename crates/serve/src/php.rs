@@ -395,7 +395,7 @@ impl Php {
                     Err(refused) => {
                         let name = &pool.settings().name;
                         context.fault(format!("app {name}: {}", refused.why));
-                        let seconds = refused.retry_after.as_secs().max(1).to_string();
+                        let seconds = refused.seconds().to_string();
                         let answer =
                             page::refusal(Status::SERVICE_UNAVAILABLE, context, "The application is busy.");
                         return Err(answer.with(|response| response.header("Retry-After", seconds)));

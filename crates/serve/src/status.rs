@@ -60,7 +60,8 @@ fn of_store(name: &str, store: &Store) -> Value {
         "connections": health.connections,
         "waiting": health.waiting,
         "latency_ms": health.latency.map(milliseconds),
-        "answered": load(&counters.answered),
+        "answered": load(&counters.answered).saturating_sub(load(&counters.errors)),
+        "errors": load(&counters.errors),
         "timed_out": load(&counters.timed_out),
         "lost": load(&counters.lost),
         "refused": load(&counters.refused) + load(&counters.full),
@@ -169,10 +170,10 @@ const STYLE: &str = "<style>\n\
     .address { white-space: nowrap; }\n\
     .state { font-weight: 600; white-space: nowrap; }\n\
     .state::before { content: \"\"; display: inline-block; width: .6rem; height: .6rem; border-radius: 50%; margin-right: .45rem; background: currentColor; }\n\
-    .up { color: #1a8f4c; } .ejected, .probing, .connecting { color: #b97a10; } .down, .open, .unreachable { color: #c93a3a; }\n\
+    .up { color: #1a8f4c; } .ejected, .probing, .connecting { color: #b97a10; } .down, .open, .failing, .unreachable { color: #c93a3a; }\n\
     .why { color: var(--dim); font-size: .85rem; }\n\
     .scroll { overflow-x: auto; }\n\
-    @media (prefers-color-scheme: dark) { .up { color: #4cc884; } .ejected, .probing, .connecting { color: #e0aa4d; } .down, .open, .unreachable { color: #f08080; } }\n\
+    @media (prefers-color-scheme: dark) { .up { color: #4cc884; } .ejected, .probing, .connecting { color: #e0aa4d; } .down, .open, .failing, .unreachable { color: #f08080; } }\n\
     </style>\n";
 
 /// The same as a page.
@@ -279,7 +280,7 @@ fn store_section(out: &mut String, stores: &[Value]) {
     out.push_str(
         "<section>\n<h2>Stores</h2>\n<div class=\"scroll\"><table>\n<thead><tr><th>Store</th><th>State</th>\
          <th>Breaker</th><th class=\"n\">Connections</th><th class=\"n\">Waiting</th>\
-         <th class=\"n\">Latency</th><th class=\"n\">Answered</th><th class=\"n\">Timed out</th>\
+         <th class=\"n\">Latency</th><th class=\"n\">Answered</th><th class=\"n\">Errors</th><th class=\"n\">Timed out</th>\
          <th class=\"n\">Lost</th><th class=\"n\">Not sent</th></tr></thead>\n<tbody>\n",
     );
     for store in stores {
@@ -293,7 +294,8 @@ fn store_section(out: &mut String, stores: &[Value]) {
             Some(_) => state.push_str(" <span class=\"why\">tried again with the next command</span>"),
             None => {}
         }
-        if store["state"] == "unreachable" && store["last_failure"].is_string() {
+        let fails = store["state"] == "unreachable" || store["state"] == "failing";
+        if fails && store["last_failure"].is_string() {
             let _ = write!(state, "<br><span class=\"why\">{}</span>", text("last_failure"));
         }
         let mut breaker = format!("<span class=\"{0}\">{0}</span>", text("breaker"));
@@ -308,12 +310,13 @@ fn store_section(out: &mut String, stores: &[Value]) {
             out,
             "<tr><td class=\"address\">{} <span class=\"why\">{}</span></td><td>{state}</td><td>{breaker}</td>\
              <td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{latency}</td><td class=\"n\">{}</td>\
-             <td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>",
+             <td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>",
             text("name"),
             text("address"),
             number("connections"),
             number("waiting"),
             number("answered"),
+            number("errors"),
             number("timed_out"),
             number("lost"),
             number("refused")

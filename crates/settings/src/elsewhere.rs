@@ -159,6 +159,7 @@ const WORDS: &[(&str, &[Word])] = &[
         ],
     ),
     ("Envoy", &[("upstreams", "upstream", "[upstream.NAME]", TOP)]),
+    ("gRPC", &[("deadline", "timeouts", "`timeouts = { answer = … }`", ROUTE)]),
     (
         "Swoole",
         &[

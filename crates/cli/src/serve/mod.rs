@@ -6,7 +6,7 @@
 
 mod banner;
 
-use crate::complaint::{DONE, FAILED, USAGE, say, why};
+use crate::complaint::{DONE, FAILED, USAGE, say, say_whole, why};
 use crate::flags::{Common, ServeFlags};
 use crate::foreign;
 use crate::stopping::{arm_later, end_now, is_typed};
@@ -265,7 +265,8 @@ fn report(event: &Event, quiet: bool) {
                 | Event::CertificateObtained(_)
         ))
     {
-        event.to_string().lines().for_each(say);
+        let print = if matches!(event, Event::App(_)) { say_whole } else { say };
+        event.to_string().lines().for_each(print);
     }
 }
 

@@ -128,6 +128,17 @@ fn the_processes_of_an_application_are_looked_after_from_the_command_line() {
 }
 
 #[test]
+fn a_long_line_of_an_application_is_printed_whole() {
+    let Some(app) = App::new("long_line") else { return };
+    let file = app.folder.path().join(format!("{}.py", app.module));
+    let text = fs::read_to_string(&file).unwrap();
+    let line = format!("{{\"record\":\"{}\"}}", "x".repeat(6000));
+    fs::write(&file, format!("print('{line}')\n{text}")).unwrap();
+    let serving = app.serve("workers = 1", &[]);
+    assert_eq!(serving.error(), Some(format!("ringroad: app web[0]: {line}")));
+}
+
+#[test]
 fn workers_end_with_a_server_that_is_killed() {
     for more in ["workers = 2\ntasks = 1", "workers = 2\npreload = true\nstop_timeout = \"1s\""] {
         let Some(app) = App::new("ends_with_it") else { return };

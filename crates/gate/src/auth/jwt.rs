@@ -9,7 +9,7 @@ use super::{Claims, Identity, Verdict, bearer};
 use crate::feature::Tending;
 use crate::flow::cookie;
 use crate::words;
-use jsonwebtoken::jwk::{JwkSet, PublicKeyUse};
+use jsonwebtoken::jwk::{CommonParameters, JwkSet, KeyOperations, PublicKeyUse};
 use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, Validation, decode, decode_header};
 use ringroad_engine::time::sleep;
 use ringroad_http::{Client, Request};
@@ -193,10 +193,7 @@ impl Settings {
         } else {
             let set: JwkSet =
                 serde_json::from_slice(bytes).map_err(|why| format!("not a JSON Web Key Set: {why}"))?;
-            let for_signatures = set
-                .keys
-                .iter()
-                .filter(|key| matches!(key.common.public_key_use, None | Some(PublicKeyUse::Signature)));
+            let for_signatures = set.keys.iter().filter(|key| is_for_signatures(&key.common));
             let read = for_signatures.filter_map(|key| {
                 let only = key.common.key_algorithm.map(|own| own.to_string().parse::<Algorithm>());
                 let only = only.transpose().ok()?;
@@ -366,6 +363,15 @@ impl Keys {
         self.fetches.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
+}
+
+/// Whether a key may check signatures, by its `use` and `key_ops` (RFC 7517 §4.2, §4.3).
+fn is_for_signatures(key: &CommonParameters) -> bool {
+    let verifies = |operations: &Vec<KeyOperations>| {
+        operations.iter().any(|one| matches!(one, KeyOperations::Verify | KeyOperations::Sign))
+    };
+    matches!(key.public_key_use, None | Some(PublicKeyUse::Signature))
+        && key.key_operations.as_ref().is_none_or(verifies)
 }
 
 /// Whether a claim has a value: as its text, as one of its list, or as one of its words (RFC 8693 §4.2).
@@ -618,6 +624,82 @@ mod tests {
         let jwt = jwt(|_| {});
         let header = Header { crit: Some(vec!["b64".to_owned()]), ..Header::default() };
         assert!(matches!(verdict(&jwt, &token(&header, &claims(|_| {}))), Verdict::Wrong));
+    }
+
+    #[test]
+    fn a_key_for_something_else_than_signatures_is_left_out() {
+        let jwt = jwt(|settings| settings.algorithms = vec![Algorithm::ES256]);
+        let read = |more: &str| {
+            let set = format!(
+                "{{\"keys\":[{{\"kty\":\"EC\",\"crv\":\"P-256\",{more}\
+                 \"x\":\"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU\",\
+                 \"y\":\"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0\"}}]}}"
+            );
+            jwt.keys().settings.keys(set.as_bytes()).is_ok()
+        };
+        for more in
+            ["", "\"use\":\"sig\",", "\"key_ops\":[\"verify\"],", "\"key_ops\":[\"sign\",\"verify\"],"]
+        {
+            assert!(read(more), "{more}");
+        }
+        for more in [
+            "\"use\":\"enc\",",
+            "\"key_ops\":[\"encrypt\"],",
+            "\"key_ops\":[\"deriveKey\"],",
+            "\"key_ops\":[],",
+        ] {
+            assert!(!read(more), "{more}");
+        }
+    }
+
+    /// Signatures of others: `json_web_signature_test.json` of the project Wycheproof, named by the variable
+    /// `WYCHEPROOF_JWS`. Their payloads are no claims, so what is asked is whether it comes to the claims.
+    #[test]
+    #[ignore = "needs a file of another project"]
+    fn signatures_of_wycheproof_are_judged_as_it_says() {
+        let file = std::env::var("WYCHEPROOF_JWS").unwrap();
+        let all: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+        let algorithms = "ES256 ES384 RS256 RS384 RS512 PS256 PS384 PS512 EdDSA HS256 HS384 HS512";
+        let algorithms: Vec<Algorithm> = algorithms.split(' ').map(|name| name.parse().unwrap()).collect();
+        let jwt = jwt(|settings| settings.algorithms.clone_from(&algorithms));
+        let (mut wrong, mut right, mut foreign) = (Vec::new(), 0, 0);
+        for group in all["testGroups"].as_array().unwrap() {
+            let key = group.get("public").or_else(|| group.get("private")).unwrap();
+            let set = jwt.keys().settings.keys(json!({ "keys": [key] }).to_string().as_bytes());
+            for test in group["tests"].as_array().unwrap() {
+                let token = test["jws"].as_str().map_or_else(|| test["jws"].to_string(), str::to_owned);
+                let is_signed = set.as_ref().is_ok_and(|set| is_signed(set, token.as_bytes()));
+                let is_valid = match test["tcId"].as_u64() {
+                    // PS384 by a key for PS256, and a character outside of base64url: refused here.
+                    Some(346 | 350 | 372 | 373) => false,
+                    // Nothing is wrong with these: they are the token of 357, which is valid.
+                    Some(367 | 370) => true,
+                    _ => test["result"] == "valid",
+                };
+                match (is_signed == is_valid, &set) {
+                    (true, _) => right += 1,
+                    (false, Err(_)) => foreign += 1,
+                    (false, Ok(_)) => {
+                        wrong.push(format!("{}: {} {}", test["tcId"], test["comment"], test["result"]))
+                    }
+                }
+            }
+        }
+        println!("{right} right, {foreign} with keys that are not used here");
+        assert!(wrong.is_empty() && right > 300, "{right} right, wrong: {wrong:#?}");
+    }
+
+    fn is_signed(set: &[Checked], token: &[u8]) -> bool {
+        let Ok(header) = decode_header(token) else { return false };
+        header.crit.is_none()
+            && set.iter().any(|checked| {
+                let mut validation = checked.validation.clone();
+                validation.set_required_spec_claims::<&str>(&[]);
+                match decode::<Value>(token, &checked.key, &validation) {
+                    Ok(_) => true,
+                    Err(why) => matches!(why.kind(), jsonwebtoken::errors::ErrorKind::Json(_)),
+                }
+            })
     }
 
     #[test]

@@ -12,7 +12,7 @@ mod kept;
 mod key;
 
 use crate::chain::Later;
-use crate::feature::{Configured, Tending, same};
+use crate::feature::{Configured, NamedTables, Tending, same};
 use crate::flow::Flow;
 use crate::metrics::{Families, label};
 use crate::words;
@@ -304,7 +304,7 @@ impl Configured for Auth {
 }
 
 /// Reads `[auth.NAME]`. `None`: it is wrong, which is noted.
-pub fn read(name: &str, mut section: Section<'_>) -> Option<Arc<dyn Configured>> {
+pub fn read(name: &str, mut section: Section<'_>, _: &NamedTables) -> Option<Arc<dyn Configured>> {
     section.describe(&TABLE);
     let word = section.require("kind", "how clients are known", |value| value::one_of(value, KINDS));
     let kind = word.and_then(|word| match word {

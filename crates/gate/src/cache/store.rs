@@ -6,7 +6,7 @@
 
 use super::fill::{Fill, Stage};
 use super::stored::Stored;
-use crate::feature::Configured;
+use crate::feature::{Configured, NamedTables};
 use crate::metrics::{Families, label};
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, Weighter};
@@ -512,7 +512,7 @@ impl Configured for Store {
 }
 
 /// Reads one table.
-pub fn read(name: &str, mut section: Section<'_>) -> Option<Arc<dyn Configured>> {
+pub fn read(name: &str, mut section: Section<'_>, _: &NamedTables) -> Option<Arc<dyn Configured>> {
     section.describe(&TABLE);
     let memory = section.read("memory", |value| value::bytes(value, 1 << 20, 1 << 44)).unwrap_or(256 << 20);
     let most = memory / 4;

@@ -3,8 +3,7 @@
 use crate::chain::{Answering, Builder, Filter};
 use crate::feature::{Configured, Declaration, Feature, Reading, Scope, same};
 use crate::flow::{Answered, Flow, Local};
-use crate::media::MediaTypes;
-use crate::page::For;
+use crate::page::{self, For};
 use crate::stage::Stage;
 use crate::template::{Template, Use};
 use crate::words;
@@ -38,9 +37,6 @@ static PAGE: Table = Table {
 };
 
 static INTERCEPT: Key = Key { name: "intercept", form: "true or false", default: "false", meaning: "" };
-
-/// A page of more bytes is not kept in memory.
-const BYTES_MAX: u64 = 1 << 20;
 
 fn read(section: &Section<'_>, _: &Reading<'_>) -> Option<Arc<dyn Feature>> {
     let mut table = section.table(DECLARATION.key.name)?;
@@ -89,14 +85,7 @@ fn page(table: &Section<'_>, name: &str, value: &Value<'_>) -> Result<Option<Pag
 }
 
 fn file(section: &Section<'_>, name: &str) -> Result<Page, String> {
-    let path = section.path(name);
-    let told = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
-    let bytes = std::fs::metadata(&path).map_err(|why| told(&why))?.len();
-    if bytes > BYTES_MAX {
-        return Err(told(&"larger than 1 MiB, the most for a page of this kind"));
-    }
-    let bytes = std::fs::read(&path).map_err(|why| told(&why))?;
-    Ok(Page { content: Content::File(bytes.into()), content_type: MediaTypes::default().of(name) })
+    page::file(section, name).map(|(bytes, content_type)| Page { content: Content::File(bytes), content_type })
 }
 
 /// 404 as it is, `4xx` as 4.

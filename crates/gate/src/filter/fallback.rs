@@ -4,7 +4,7 @@ use crate::chain::{Answering, Builder, Filter};
 use crate::feature::{Configured, Declaration, Feature, Reading, Scope};
 use crate::flow::{Answered, Flow, Local};
 use crate::metrics::Families;
-use crate::page::For;
+use crate::page::{self, For};
 use crate::stage::Stage;
 use crate::template::{Template, Use};
 use crate::words;
@@ -35,7 +35,8 @@ static TABLE: Table = Table {
     keys: &[
         Key { name: "status", form: "200 to 599", default: "503", meaning: "Its status." },
         Key { name: "body", form: "text with placeholders", default: "\"\"", meaning: "Its body." },
-        Key { name: "content_type", form: "media type", default: "text/plain; charset=utf-8", meaning: "What the body is." },
+        Key { name: "file", form: "file name", default: "-", meaning: "A file with the body, in its place. It is read when the configuration is." },
+        Key { name: "content_type", form: "media type", default: "-", meaning: "What the body is; by default what the file's name says, and `text/plain; charset=utf-8` for `body`." },
         Key {
             name: "on",
             form: "statuses, as `[500, 503]`",
@@ -49,17 +50,25 @@ fn read(section: &Section<'_>, _: &Reading<'_>) -> Option<Arc<dyn Feature>> {
     let mut table = section.table(DECLARATION.key.name)?;
     table.describe(&TABLE);
     let status = table.read("status", words::status).unwrap_or(Status::SERVICE_UNAVAILABLE);
-    let body = table.read("body", |value| Template::parse(&value::text(value)?, Use::Answer));
+    let text = table.read("body", |value| Template::parse(&value::text(value)?, Use::Answer));
+    let file = table.read("file", |value| page::file(&table, &value::text(value)?));
+    if table.has("file") && table.has("body") {
+        table.mistake("body", "expected either `file` or `body`");
+    }
     let content_type = table.read("content_type", |value| {
         let kind = value::text(value)?;
         words::check_line("Content-Type", &kind).map(|()| kind)
     });
     let on = table.read("on", |value| value::some(value, "statuses", value::status));
     table.finish();
+    let (body, kind) = match (file, text) {
+        (Some((bytes, kind)), _) => (Body::File(bytes), kind),
+        (None, text) => (Body::Text(text), "text/plain; charset=utf-8".to_owned()),
+    };
     let settings = Settings {
         status,
         body,
-        content_type: content_type.unwrap_or_else(|| "text/plain; charset=utf-8".to_owned()),
+        content_type: content_type.unwrap_or(kind),
         on: on.unwrap_or_default(),
     };
     Some(Arc::new(Fallback { settings, given: AtomicU64::new(0) }))
@@ -74,9 +83,15 @@ struct Fallback {
 #[derive(Debug, PartialEq)]
 struct Settings {
     status: Status,
-    body: Option<Template>,
+    body: Body,
     content_type: String,
     on: Vec<u16>,
+}
+
+#[derive(Debug, PartialEq)]
+enum Body {
+    Text(Option<Template>),
+    File(Arc<[u8]>),
 }
 
 impl Configured for Fallback {
@@ -114,10 +129,14 @@ impl Filter for Instead {
             return Answering::Now(response);
         }
         self.0.given.fetch_add(1, Ordering::Relaxed);
-        let body = settings.body.as_ref().map(|body| {
-            body.render(&For::new(&settings.content_type, &Answered { flow, response: &response }))
-        });
-        let mut answer = Response::new(body.unwrap_or_default()).status(settings.status);
+        let body = match &settings.body {
+            Body::File(bytes) => bytes.to_vec(),
+            Body::Text(None) => Vec::new(),
+            Body::Text(Some(text)) => {
+                text.render(&For::new(&settings.content_type, &Answered { flow, response: &response }))
+            }
+        };
+        let mut answer = Response::new(body).status(settings.status);
         // It was checked.
         let _ = answer.set_header("Content-Type", &settings.content_type);
         if let Some(after) = response.header_value("retry-after").filter(|_| settings.status == response.status_code()) {

@@ -15,7 +15,7 @@ mod shared;
 
 use crate::chain::{Answering, Builder, Filter, Step};
 use crate::client::network;
-use crate::feature::{Configured, Declaration, Feature, Named, Reading, Scope};
+use crate::feature::{Configured, Declaration, Feature, Named, NamedTables, Reading, Scope};
 use crate::flow::{Flow, Local, cookie, host};
 use crate::metrics::{Families, label};
 use crate::page;
@@ -229,7 +229,14 @@ impl Limit {
 
 impl Configured for Limit {
     fn same_as(&self, other: &dyn Any) -> bool {
-        other.downcast_ref::<Limit>().is_some_and(|other| self.settings == other.settings)
+        other.downcast_ref::<Limit>().is_some_and(|other| {
+            let stores = [self, other].map(|limit| limit.shared.as_deref());
+            let one_store = match stores {
+                [Some(own), Some(other)] => own.is_as(other),
+                [own, other] => own.is_none() && other.is_none(),
+            };
+            self.settings == other.settings && one_store
+        })
     }
 
     fn adopt(&self, before: &dyn Any) {
@@ -263,7 +270,7 @@ impl Configured for Limit {
     }
 }
 
-fn read_limit(name: &str, mut section: Section<'_>) -> Option<Arc<dyn Configured>> {
+fn read_limit(name: &str, mut section: Section<'_>, tables: &NamedTables) -> Option<Arc<dyn Configured>> {
     section.describe(&TABLE);
     let plain = |byte: u8| (b' '..=b'~').contains(&byte) && byte != b'"' && byte != b'\\';
     if name.is_empty() || !name.bytes().all(plain) {
@@ -275,7 +282,12 @@ fn read_limit(name: &str, mut section: Section<'_>) -> Option<Arc<dyn Configured
     let at_once = section.read("at_once", |value| value::count(value, 1, u64::from(u32::MAX)));
     let keys = section.read("keys", |value| value::count(value, 512, 1 << 24));
     let tell = section.read("tell", value::truth).unwrap_or(true);
-    let store = section.read("store", store::name);
+    // Also where no route names this limit: a mistake is told before it matters.
+    let found = section.read("store", |value| {
+        let store = store::name(value)?;
+        store::find(tables, &store).map(|found| (store, found))
+    });
+    let (store, found) = found.unzip();
     let when_fails = section.read("when_store_fails", |value| value::one_of(value, shared::WORDS));
     let nodes = section.read("nodes", |value| value::count(value, 1, 1 << 16));
     for key in ["when_store_fails", "nodes"] {
@@ -315,7 +327,7 @@ fn read_limit(name: &str, mut section: Section<'_>) -> Option<Arc<dyn Configured
             nodes: nodes.unwrap_or(1),
         }),
     };
-    let shared = settings.sharing.as_ref().map(|_| Arc::default());
+    let shared = found.map(|found| Arc::new(Shared::new(found)));
     let policy = settings.quota.as_ref().map(|quota| policy(&settings.name, quota)).unwrap_or_default();
     let limit = || Limit { settings, policy, state: Mutex::new(State::new(keys)), shared };
     whole.then(|| Arc::new(limit()) as Arc<dyn Configured>)
@@ -342,10 +354,6 @@ fn read(section: &Section<'_>, reading: &Reading<'_>) -> Option<Arc<dyn Feature>
     let limits = section.read(name, |value| {
         value::some(value, "names of limits", |value| {
             let limit = reading.tables.get::<Limit>(name, &value::text(value)?)?;
-            if let (Some(sharing), Some(shared)) = (&limit.settings.sharing, &limit.shared) {
-                let found = store::find(reading.tables, &sharing.store);
-                shared.set(found.map_err(|why| format!("[limit.{}] store: {why}", limit.settings.name))?);
-            }
             // Without a caller's name all clients of the route would be one.
             if limit.settings.by.contains(&By::Subject) && !section.has("auth") {
                 let name = &limit.settings.name;
@@ -368,8 +376,8 @@ struct Limits {
 impl Configured for Limits {
     fn same_as(&self, other: &dyn Any) -> bool {
         other.downcast_ref::<Limits>().is_some_and(|other| {
-            let settings = |limits: &Limits| limits.limits.iter().map(|one| one.settings.clone()).collect::<Vec<_>>();
-            settings(self) == settings(other)
+            self.limits.len() == other.limits.len()
+                && self.limits.iter().zip(&other.limits).all(|(own, other)| own.same_as(&**other))
         })
     }
 }
@@ -413,7 +421,7 @@ impl InStore {
         Some(InStore {
             limit: Arc::clone(limit),
             state: limit.state(),
-            client: shared.client()?,
+            client: shared.client(),
             shared,
             sharing: limit.settings.sharing.clone()?,
             quota,

@@ -697,7 +697,12 @@ pub(super) const RETRY: Table = Table {
     meaning: "When a request is sent again: only if nothing of it was sent, or if its method is idempotent or it has an \
         `Idempotency-Key`, and no byte of an answer came. Without this table it goes to each other server once, without a wait.",
     keys: &[
-        key("times", "0 to 10", "2", "How often at most, also to the same server where there is no other."),
+        key(
+            "times",
+            "0 to 10",
+            "2",
+            "How often at most, also to the same server where there is no other. A server that cannot be reached has seen nothing: the request goes on to each other one at once, also with 0, and that does not count.",
+        ),
         key(
             "on",
             "statuses from 400 on, as `[502, 503]`",
@@ -1052,7 +1057,7 @@ pub(super) const APP: Table = Table {
             "dispatch",
             "`\"idle\"`, `\"turns\"`, `\"least\"`, `\"connection\"`, `\"address\"`, `\"header:NAME\"`, `\"cookie:NAME\"`",
             "idle",
-            "How a worker is chosen: the first idle one; one after another; the one with fewest requests; or always the same for a connection, a client address, a header line or a cookie.",
+            "How a worker is chosen: the first idle one; one after another; the one with fewest requests; or always the same for a connection, a client address, a header line or a cookie, and the first idle one for requests without that line or cookie.",
         ),
         key(
             "queue",

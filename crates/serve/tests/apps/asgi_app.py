@@ -244,6 +244,23 @@ async def raises(scope, receive, send):
     await text(send, "served all the same")
 
 
+async def exits(scope, receive, send):
+    if scope["type"] == "lifespan":
+        await receive()
+        raise SystemExit("DATABASE_URL is not set")
+    await text(send, "never")
+
+
+class Wrapped:
+    """A plain method that returns a coroutine, as of middleware."""
+
+    def __call__(self, scope, receive, send):
+        return app(scope, receive, send)
+
+
+wrapped = Wrapped()
+
+
 async def refuses(scope, receive, send):
     if scope["type"] == "lifespan":
         await receive()

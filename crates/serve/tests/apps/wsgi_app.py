@@ -114,6 +114,10 @@ def plain(environ, start_response):
         while not os.path.exists("seen"):
             time.sleep(0.01)
         return text(start_response, "printed")
+    if path == "/held":
+        while not os.path.exists("release"):
+            time.sleep(0.01)
+        return text(start_response, "held")
     if path == "/echo":
         return text(start_response, environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0)))
     if path == "/lines":
@@ -140,6 +144,10 @@ app = validator(plain)
 
 
 def factory():
+    return app
+
+
+def of_four(one, two, three, four):
     return app
 
 

@@ -277,6 +277,7 @@ drivers!(applications_of_every_kind_are_recognised, |driver: DriverName| {
         ("asgi_app:without_lifespan", "", "served"),
         ("asgi_app:old", "", "version 2"),
         ("asgi_app:Old", "", "version 2"),
+        ("asgi_app:wrapped", "", "'/x'"),
     ] {
         let site = site(driver, app, &format!("workers = 1\n{more}"));
         assert_eq!(site.client().get("/x").text(), expected, "{app}");
@@ -299,6 +300,9 @@ drivers!(an_application_that_does_not_start_is_503_and_says_why, |driver: Driver
     }
     for (app, why) in [
         ("asgi_app:refuses", "no database"),
+        ("asgi_app:exits", "it exited at lifespan.startup: DATABASE_URL is not set"),
+        ("wsgi_app:factory", "wsgi_app:factory takes no arguments: it makes the application?"),
+        ("wsgi_app:of_four", "missing a required argument"),
         ("missing_module:app", "No module named 'missing_module'"),
         ("wsgi_app:missing", "has no attribute 'missing'"),
         ("wsgi_app:WSGI", "has no attribute"),
@@ -316,6 +320,15 @@ drivers!(an_application_that_does_not_start_is_503_and_says_why, |driver: Driver
         // Without the frames of the runner and of the import.
         assert!(!reply.text().contains("importlib") && !reply.text().contains("in load"), "{}", reply.text());
     }
+});
+
+drivers!(a_script_that_is_no_program_is_told_with_what_runs_it, |driver: DriverName| {
+    let text = "[[app]]\nname = \"web\"\ncommand = [\"./server.js\"]\nworkers = 1\nqueue_timeout = \"2m\"\ndev = true\n\
+                [[route]]\npath = \"/\"\nkind = \"app\"\napp = \"web\"\n";
+    let site = start(driver, text, |folder| write(folder, "server.js", "// no program"));
+    let reply = site.client().get("/");
+    let hint = "Permission denied (os error 13) (it is no program: write \"node ./server.js\")";
+    assert!(reply.status == 503 && reply.text().contains(hint), "{}", reply.text());
 });
 
 drivers!(a_request_whose_worker_dies_is_given_to_another_one, |driver: DriverName| {
@@ -362,7 +375,8 @@ drivers!(a_full_queue_is_503_with_the_time_to_come_again, |driver: DriverName| {
     let wait = || ask(&site, "{\"do\":\"status\"}")["ok"][0]["waiting"] == 1;
     wait_until("a request that waits", wait);
     let refused = site.client().get("/x");
-    assert!(refused.status == 503 && refused.header("Retry-After").is_some(), "{refused:?}");
+    // No longer than the queue's own time, after which it is another one.
+    assert_eq!((refused.status, refused.header("Retry-After")), (503, Some("1")), "{refused:?}");
     assert_eq!(waits.reply().status, 503);
     assert_eq!(slow.reply().text(), "slept");
 });
@@ -513,6 +527,29 @@ drivers!(more_workers_are_started_while_requests_wait_and_end_when_idle, |driver
     assert_eq!(site.client().get("/x").status, 200);
 });
 
+drivers!(a_worker_ends_when_the_others_have_places_for_all_requests, |driver: DriverName| {
+    if !python() {
+        return;
+    }
+    let site = site(
+        driver,
+        "wsgi_app:app",
+        "workers = 1\nworkers_max = 2\nconcurrency = 2\nidle = \"500ms\"\ntimeout = \"5m\"\nping = 0",
+    );
+    // Two are waited for; the third one has another worker started.
+    let mut held: Vec<_> = (0..2).map(|_| site.client()).collect();
+    for client in &mut held {
+        client.send("GET /held HTTP/1.1\r\nHost: a\r\n\r\n");
+    }
+    assert_eq!(site.client().get("/x").status, 200);
+    wait_until("one worker, with both of them", || {
+        let ready = workers(&site, "ready");
+        ready.len() == 1 && ready[0]["in_flight"] == 2
+    });
+    site.write("release", "");
+    assert!(held.iter_mut().all(|client| client.reply().text() == "held"));
+});
+
 drivers!(a_client_keeps_its_slot_when_the_worker_is_replaced, |driver: DriverName| {
     if !python() {
         return;
@@ -570,6 +607,30 @@ drivers!(what_a_worker_prints_is_told_with_application_slot_and_request, |driver
     );
     site.write("seen", "");
     assert_eq!(client.reply().text(), "printed");
+});
+
+drivers!(what_is_printed_to_streams_that_were_closed_comes_into_no_link, |driver: DriverName| {
+    if !python() {
+        return;
+    }
+    const SILENT: &str = "import os\n\
+        os.close(0)\nos.close(1)\nos.close(2)\n\
+        def answer():\n    os.write(1, b'out')\n    os.write(2, b'errors')\n    return str(os.getpid()).encode()\n\
+        def wsgi(environ, start_response):\n    start_response('200 OK', [])\n    return [answer()]\n\
+        async def asgi(scope, receive, send):\n    body = answer()\n    \
+        await send({'type': 'http.response.start', 'status': 200, 'headers': []})\n    \
+        await send({'type': 'http.response.body', 'body': body})\n";
+    for app in ["wsgi", "asgi"] {
+        let text = format!(
+            "[[app]]\nname = \"web\"\napp = \"silent:{app}\"\npython = \"python3\"\nworkers = 1\n\
+             queue_timeout = \"2m\"\n[[route]]\npath = \"/\"\nkind = \"app\"\napp = \"web\"\n"
+        );
+        let site = start(driver, &text, |folder| write(folder, "silent.py", SILENT));
+        let mut client = site.client();
+        let first = client.get("/").text().to_owned();
+        assert!(first.parse::<u32>().is_ok(), "{app}: {first}");
+        assert!((0..3).all(|_| client.get("/").text() == first), "{app}: its worker was replaced");
+    }
 });
 
 drivers!(in_development_a_changed_file_reloads_and_a_mistake_is_shown, |driver: DriverName| {

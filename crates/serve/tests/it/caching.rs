@@ -203,6 +203,27 @@ drivers!(requests_for_one_answer_at_the_same_time_are_one_request_to_the_origin,
     assert_eq!((miss, collapsed + hit), (1, many - 1));
 });
 
+drivers!(a_request_that_has_waited_long_enough_fetches_by_itself, |driver: DriverName| {
+    let asked_for = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&asked_for);
+    let (to, _) = behind(move |client| {
+        while client.until(b"\r\n\r\n").is_some() {
+            if counted.fetch_add(1, Ordering::SeqCst) == 0 {
+                // Never answered, for as long as its client waits.
+                client.rest();
+                return;
+            }
+            client.send(ok("Cache-Control: max-age=600\r\n", "page"));
+        }
+    });
+    let site = site(driver, to, ", wait = \"50ms\"", "");
+    let (mut first, mut second) = (site.client(), site.client());
+    first.send("GET / HTTP/1.1\r\nHost: example.org\r\n\r\n");
+    wait_until("the origin is asked", || asked(&asked_for) == 1);
+    assert_eq!((second.get("/").text(), asked(&asked_for)), ("page", 2));
+    first.reset();
+});
+
 drivers!(requests_that_wait_get_the_bytes_as_they_come, |driver: DriverName| {
     let (to, release, count) = held_origin(
         "HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nContent-Length: 10\r\n\r\n",

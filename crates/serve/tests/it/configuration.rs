@@ -198,6 +198,11 @@ fn a_key_of_nginx_is_answered_with_ours_and_its_table() {
         let said = format!("1: {key}: not a key here (nginx's `{key}` is {said})");
         assert_eq!(found, [said]);
     }
+    let deadline = mistakes("[[route]]\npath = \"/\"\nkind = \"health\"\ndeadline = \"3s\"\n");
+    assert_eq!(
+        deadline,
+        ["4: route[1].deadline: not a key here (gRPC's `deadline` is `timeouts = { answer = … }` here)"]
+    );
     let group = "[upstream.a]\nservers = [\"http://127.0.0.1:1\"]\nround_robin = true\n";
     assert_eq!(
         mistakes(&format!("{group}{ROUTE}")),

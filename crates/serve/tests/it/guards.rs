@@ -1,6 +1,6 @@
 //! What protects groups of servers behind: checks, ejection, the breaker, requests at once, repeats.
 
-use crate::support::{Client, Site, behind, start, wait_until};
+use crate::support::{Client, Site, behind, start, wait_until, write};
 use ringroad_engine::DriverName;
 use ringroad_serve::Event;
 use std::net::SocketAddr;
@@ -188,6 +188,21 @@ drivers!(a_backup_takes_over_when_no_other_server_is_left, |driver: DriverName| 
     }
 });
 
+drivers!(
+    a_server_that_cannot_be_reached_is_passed_over_also_where_nothing_is_repeated,
+    |driver: DriverName| {
+        let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let (one, sick, _) = server("one");
+        let servers = format!("\"http://{gone}\", \"http://{one}\"");
+        let site = group(driver, &servers, "balance = \"turns\"\nretry = { times = 0, on = [503] }");
+        let mut client = site.client();
+        assert!((0..4).all(|_| client.get("/").text() == "one"));
+        sick.store(503, Ordering::SeqCst);
+        assert_eq!(client.get("/").status, 503);
+        assert_eq!(status(&mut client)["upstreams"][0]["repeats"], 0);
+    }
+);
+
 drivers!(a_fallback_takes_the_place_of_what_cannot_be_had, |driver: DriverName| {
     let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let (one, sick, _) = server("one");
@@ -196,8 +211,18 @@ drivers!(a_fallback_takes_the_place_of_what_cannot_be_had, |driver: DriverName| 
     let route = |path: &str, to: SocketAddr| {
         format!("[[route]]\npath = \"{path}\"\nkind = \"proxy\"\nto = \"http://{to}\"\n{fallback}\n")
     };
-    let site = start(driver, &format!("{}{}", route("/gone", gone), route("/", one)), |_| {});
+    let from_file = format!(
+        "[[route]]\npath = \"/file\"\nkind = \"proxy\"\nto = \"http://{gone}\"\n\
+         fallback = {{ status = 200, file = \"empty.json\" }}\n"
+    );
+    let rules = format!("{}{}{from_file}", route("/gone", gone), route("/", one));
+    let site = start(driver, &rules, |folder| write(folder, "empty.json", "{\"items\": []}"));
     let mut client = site.client();
+    let reply = client.get("/file");
+    assert_eq!(
+        (reply.status, reply.text(), reply.header("Content-Type")),
+        (200, "{\"items\": []}", Some("application/json"))
+    );
     let reply = client.get("/gone");
     assert_eq!(
         (reply.status, reply.text(), reply.header("Content-Type")),

@@ -1,14 +1,19 @@
 //! Limits that several servers count together in Redis, and what happens without it.
 
 use crate::redis::{Server, fake, with_program};
-use crate::support::{Site, start, wait_until};
+use crate::support::{Site, configure, start, wait_until};
 use ringroad_engine::DriverName;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// A site with a limit of 2 an hour in a store that is reached by `to`; `more` are further keys of it.
 fn site(driver: DriverName, to: &str, limit: &str, store: &str) -> Site {
-    let rules = format!(
+    start(driver, &rules(to, limit, store), |_| {})
+}
+
+fn rules(to: &str, limit: &str, store: &str) -> String {
+    format!(
         r#"@
         listen = "127.0.0.1:0"
         workers = 2
@@ -36,8 +41,7 @@ fn site(driver: DriverName, to: &str, limit: &str, store: &str) -> Site {
         path = "/status"
         kind = "status"
         "#
-    );
-    start(driver, &rules, |_| {})
+    )
 }
 
 /// What the status says of the store.
@@ -132,6 +136,67 @@ drivers!(the_status_shows_a_store_that_is_gone_or_silent, |driver: DriverName| {
     });
     let seen = status(&silent);
     assert!(seen["timed_out"].as_u64().is_some_and(|count| count > 0), "{seen}");
+    assert!(seen["state"] == "failing" || seen["state"] == "unreachable", "{seen}");
+});
+
+drivers!(the_status_shows_a_store_that_answers_with_errors_only, |driver: DriverName| {
+    let is_full = Arc::new(AtomicBool::new(true));
+    let full = Arc::clone(&is_full);
+    let (address, _) = fake(move |mut peer| {
+        let full = Arc::clone(&full);
+        peer.greet();
+        std::thread::spawn(move || {
+            while peer.command().is_some() {
+                let allowed = "*4\r\n:1\r\n:1\r\n:0\r\n:0\r\n";
+                peer.answer(if full.load(Ordering::SeqCst) { "-OOM no memory\r\n" } else { allowed });
+            }
+        });
+    });
+    let site = site(driver, &address.to_string(), "rate = \"2/h\"", PATIENT);
+    assert_eq!(statuses(&site, "a", 1), [200]);
+    let seen = status(&site);
+    assert_eq!(
+        (&seen["state"], &seen["answered"], &seen["errors"]),
+        (&"failing".into(), &0.into(), &1.into())
+    );
+    assert_eq!(seen["last_failure"], "OOM no memory");
+    assert_eq!(metric(&site, "ringroad_store_commands_total{redis=\"main\",result=\"error\"}"), 1);
+    let page = site.client().ask("GET", "/status", &[("Accept", "text/html")]);
+    assert!(
+        page.text().contains("class=\"state failing\"") && page.text().contains("OOM"),
+        "{}",
+        page.text()
+    );
+    is_full.store(false, Ordering::SeqCst);
+    assert_eq!(statuses(&site, "b", 1), [200]);
+    assert_eq!(status(&site)["state"], "up");
+});
+
+drivers!(after_a_reload_a_limit_counts_in_the_store_that_is_named_then, |driver: DriverName| {
+    let server = || {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&asked);
+        let (address, _) = fake(move |mut peer| {
+            let counted = Arc::clone(&counted);
+            peer.greet();
+            std::thread::spawn(move || {
+                while peer.command().is_some() {
+                    counted.fetch_add(1, Ordering::SeqCst);
+                    peer.answer("*4\r\n:1\r\n:1\r\n:0\r\n:0\r\n");
+                }
+            });
+        });
+        (address.to_string(), asked)
+    };
+    let ((old, of_old), (new, of_new)) = (server(), server());
+    let mut site = site(driver, &old, "rate = \"2/h\"", PATIENT);
+    statuses(&site, "a", 3);
+    assert_eq!((of_old.load(Ordering::SeqCst), of_new.load(Ordering::SeqCst)), (3, 0));
+    configure(site.folder.path(), &rules(&new, "rate = \"2/h\"", PATIENT));
+    site.service.reload();
+    statuses(&site, "a", 3);
+    assert_eq!((of_old.load(Ordering::SeqCst), of_new.load(Ordering::SeqCst)), (3, 3));
+    assert_eq!(status(&site)["answered"], 3);
 });
 
 drivers!(a_refusal_is_remembered_and_costs_the_store_nothing_more, |driver: DriverName| {
@@ -272,6 +337,11 @@ fn a_store_that_is_not_there_or_not_needed_is_a_mistake() {
     for (text, expected) in [
         ("[limit.a]\nrate = \"1/s\"\nstore = \"redis.main\"", "there is no [redis.main]"),
         ("[limit.a]\nrate = \"1/s\"\nstore = \"main\"", "expected a [redis.NAME]"),
+        // Also of a limit that no route names.
+        (
+            "[limit.a]\nrate = \"1/s\"\n[limit.b]\nrate = \"1/s\"\nstore = \"redis.main\"",
+            "limit.b.store: there is no [redis.main]",
+        ),
         ("[redis.m]\nto = \"h\"\n[limit.a]\nat_once = 3\nstore = \"redis.m\"", "expected with `rate`"),
         ("[limit.a]\nrate = \"1/s\"\nnodes = 3", "expected with `store`"),
         ("[redis.m]\nto = \"http://h\"\n[limit.a]\nrate = \"1/s\"", "an unknown scheme"),

@@ -441,18 +441,27 @@ impl Future for Answer {
             if was_sent && lost {
                 Counters::add(&counters.lost);
             } else if was_sent {
+                let now = lane.now();
                 Counters::add(&counters.answered);
-                let took = lane.now() - self.since;
-                counters.nanos.fetch_add(took, Ordering::Relaxed);
-                lane.seen.answered(took);
+                counters.nanos.fetch_add(now - self.since, Ordering::Relaxed);
+                match &answer {
+                    // A script that is not known there is sent next.
+                    Err(RedisError::Refused(why)) if !why.starts_with("NOSCRIPT") => {
+                        Counters::add(&counters.errors);
+                        lane.seen.unanswered(why, now);
+                    }
+                    _ => lane.seen.answered(now - self.since, now),
+                }
             }
             self.judge(if lost { Outcome::Failed } else { Outcome::Succeeded });
             return Poll::Ready(answer);
         }
         if Pin::new(&mut self.sleep).poll(context).is_ready() {
             Counters::add(&counters.timed_out);
+            let why = RedisError::TimedOut(self.span);
+            lane.seen.unanswered(&why.to_string().into(), lane.now());
             self.judge(Outcome::Failed);
-            return Poll::Ready(Err(RedisError::TimedOut(self.span)));
+            return Poll::Ready(Err(why));
         }
         let mut waker = self.slot.waker.borrow_mut();
         if !waker.as_ref().is_some_and(|known| known.will_wake(context.waker())) {

@@ -24,7 +24,7 @@ pub struct Health {
     pub waiting: usize,
     /// From a command to its answer, of late: the mean of its clients. `None` before the first answer.
     pub latency: Option<Duration>,
-    /// Why the last connection was lost, or could not be made.
+    /// Why the last connection was lost or could not be made, or the last command failed.
     pub last_failure: Option<Arc<str>>,
 }
 
@@ -37,6 +37,8 @@ pub enum State {
     Up,
     /// A connection is being made.
     Connecting,
+    /// There is a connection, or one is being made, and the last command was refused or not answered in time.
+    Failing,
     /// The last attempt to connect has failed, or the connection was lost.
     Unreachable,
 }
@@ -48,6 +50,7 @@ impl State {
             State::Idle => "idle",
             State::Up => "up",
             State::Connecting => "connecting",
+            State::Failing => "failing",
             State::Unreachable => "unreachable",
         }
     }
@@ -86,6 +89,9 @@ pub(super) struct Seen {
     waiting: AtomicUsize,
     /// Smoothed; 0 before the first answer.
     latency: AtomicU64,
+    /// When the last command was answered well, and when one failed; 0: none.
+    good: AtomicU64,
+    bad: AtomicU64,
     last_failure: Mutex<Option<Arc<str>>>,
 }
 
@@ -110,10 +116,17 @@ impl Seen {
     }
 
     /// Notes how long an answer took: an eighth of each new one, seven of what was known.
-    pub(super) fn answered(&self, took: Nanos) {
+    pub(super) fn answered(&self, took: Nanos, now: Nanos) {
+        self.good.store(now.max(1), Relaxed);
         let known = self.latency.load(Relaxed);
         let next = if known == 0 { took } else { known - known / 8 + took / 8 };
         self.latency.store(next.max(1), Relaxed);
+    }
+
+    /// Notes that a command was refused, or not answered in time.
+    pub(super) fn unanswered(&self, why: &Arc<str>, now: Nanos) {
+        self.bad.store(now.max(1), Relaxed);
+        self.failed(why);
     }
 
     pub(super) fn failed(&self, why: &Arc<str>) {
@@ -174,6 +187,7 @@ fn sum(clients: &[Arc<Seen>], now: Nanos) -> Health {
     let (mut latencies, mut answering) = (0_u64, 0_u32);
     // What a client saw of the server once, and has not looked at since: another one may know better.
     let mut stale = false;
+    let (mut good, mut bad, mut told) = (0, 0, 0);
     for client in clients {
         let again = client.again.load(Relaxed);
         let state = match client.life.load(Relaxed) {
@@ -201,9 +215,18 @@ fn sum(clients: &[Arc<Seen>], now: Nanos) -> Health {
         health.waiting += client.waiting.load(Relaxed);
         let latency = client.latency.load(Relaxed);
         (latencies, answering) = (latencies.saturating_add(latency), answering + u32::from(latency > 0));
-        if let Some(why) = &*client.last_failure.lock().unwrap_or_else(PoisonError::into_inner) {
-            health.last_failure = Some(Arc::clone(why));
+        good = good.max(client.good.load(Relaxed));
+        let failed = client.bad.load(Relaxed);
+        bad = bad.max(failed);
+        let rank = if state == State::Unreachable { u64::MAX } else { failed };
+        if rank >= told
+            && let Some(why) = &*client.last_failure.lock().unwrap_or_else(PoisonError::into_inner)
+        {
+            (told, health.last_failure) = (rank, Some(Arc::clone(why)));
         }
+    }
+    if bad > good && matches!(health.state, State::Up | State::Connecting) {
+        health.state = State::Failing;
     }
     if stale && health.state == State::Idle {
         (health.state, health.next_attempt) = (State::Unreachable, Some(Duration::ZERO));
@@ -244,11 +267,28 @@ mod tests {
     }
 
     #[test]
+    fn a_server_whose_last_answer_was_an_error_is_failing() {
+        let clients = [(); 2].map(|()| client(Life::Connected, breaker::State::Closed, 0));
+        let state = |now| sum(&clients, now);
+        clients[0].answered(1000, 10);
+        clients[1].unanswered(&"OOM".into(), 20);
+        assert_eq!((state(30).state, state(30).last_failure.as_deref()), (State::Failing, Some("OOM")));
+        // What another one hears later counts.
+        clients[0].answered(1000, 40);
+        assert_eq!(state(50).state, State::Up);
+        clients[0].unanswered(&"LOADING".into(), 60);
+        assert_eq!(state(70).last_failure.as_deref(), Some("LOADING"));
+        // One that cannot be reached is worse.
+        clients[0].show(Life::Unreachable(600), breaker::State::Closed, 0);
+        assert_eq!(state(100).state, State::Unreachable);
+    }
+
+    #[test]
     fn the_latency_follows_what_answers_take() {
         let seen = Seen::default();
         assert_eq!(sum(&[Arc::new(Seen::default())], 0).latency, None);
-        (0..100).for_each(|_| seen.answered(1000));
-        (0..100).for_each(|_| seen.answered(8000));
+        (0..100).for_each(|_| seen.answered(1000, 1));
+        (0..100).for_each(|_| seen.answered(8000, 1));
         let latency = seen.latency.load(Relaxed);
         assert!((7900..=8000).contains(&latency), "{latency}");
     }

@@ -76,6 +76,8 @@ struct Shared {
 pub struct Counters {
     /// Commands that were answered, errors included.
     pub answered: AtomicU64,
+    /// Those of them that were answered with an error. Not `NOSCRIPT`, after which the script is sent.
+    pub errors: AtomicU64,
     /// Commands that were not answered in time.
     pub timed_out: AtomicU64,
     /// Commands that lost their connection.

@@ -4,6 +4,7 @@
 //! which it has its whole burst again, by the store's clock, and is gone when that is over. A refusal is
 //! remembered here until its time is over, so a client that goes on asking costs the store nothing.
 
+use crate::feature::Configured;
 use crate::flow::Flow;
 use crate::store::Store;
 use ringroad_policy::gcra::{Decision, Quota};
@@ -11,7 +12,7 @@ use ringroad_policy::{Nanos, SECOND};
 use ringroad_stores::redis::{Client, RedisError, Reply, Script};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 /// A refusal is remembered for so many keys.
@@ -64,10 +65,9 @@ pub(super) struct Sharing {
 }
 
 /// A limit's store and what is remembered of it, for all workers.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Shared {
-    /// Found when the first route that has the limit is read.
-    store: OnceLock<Arc<Store>>,
+    store: Arc<Store>,
     refused: Mutex<HashMap<u64, Refused>>,
     pub(super) asked: AtomicU64,
     pub(super) remembered: AtomicU64,
@@ -111,13 +111,25 @@ struct Refused {
 }
 
 impl Shared {
-    pub(super) fn set(&self, store: Arc<Store>) {
-        let _ = self.store.set(store);
+    pub(super) fn new(store: Arc<Store>) -> Shared {
+        Shared {
+            store,
+            refused: Mutex::default(),
+            asked: AtomicU64::new(0),
+            remembered: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+            trouble: Trouble::default(),
+        }
+    }
+
+    /// Whether both count in one store that is reached in one way.
+    pub(super) fn is_as(&self, other: &Shared) -> bool {
+        self.store.same_as(&*other.store)
     }
 
     /// Returns the thread's client of the store.
-    pub(super) fn client(&self) -> Option<Client> {
-        self.store.get().map(|store| store.redis().client())
+    pub(super) fn client(&self) -> Client {
+        self.store.redis().client()
     }
 
     /// Returns the refusal of a key, while its time is not over.
