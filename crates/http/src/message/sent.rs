@@ -1,4 +1,4 @@
-//! The end of a response, told when no more of it will be sent: see [`Response::on_sent`](super::Response::on_sent).
+//! The end of a response, reported to its owner when no more of it will be sent.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
