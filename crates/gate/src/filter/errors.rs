@@ -91,11 +91,10 @@ fn page(table: &Section<'_>, name: &str, value: &Value<'_>) -> Result<Option<Pag
 fn file(section: &Section<'_>, name: &str) -> Result<Page, String> {
     let path = section.path(name);
     let told = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
-    let bytes = std::fs::metadata(&path).map_err(|why| told(&why))?.len();
-    if bytes > BYTES_MAX {
+    let bytes = section.file(name)?;
+    if bytes.len() as u64 > BYTES_MAX {
         return Err(told(&"larger than 1 MiB, the most for a page of this kind"));
     }
-    let bytes = std::fs::read(&path).map_err(|why| told(&why))?;
     Ok(Page { content: Content::File(bytes.into()), content_type: MediaTypes::default().of(name) })
 }
 
