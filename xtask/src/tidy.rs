@@ -14,11 +14,11 @@ use std::path::{Path, PathBuf};
 const LEVELS: &[(&str, u32)] = &[
     ("uring", 0),
     ("wire", 0),
-    ("settings", 0),
     ("policy", 0),
     ("measure", 0),
     ("host", 0),
     ("macros", 0),
+    ("settings", 1),
     ("engine", 1),
     ("tls", 1),
     ("lab", 1),

@@ -89,7 +89,7 @@ impl Authority {
         let mut client = Client::new();
         if let Some(file) = &settings.ca {
             let of_file = |why: String| Failure::here(format!("read, on {}: {why}", file.display()));
-            let pem = std::fs::read(file).map_err(|why| of_file(why.to_string()))?;
+            let pem = ringroad_host::input::read(file).map_err(|why| of_file(why.to_string()))?;
             let trusted = certificates_from_pem(&pem).map_err(|why| of_file(why.to_string()))?;
             let tls = TlsClient::new(ClientSettings::new(Trust::Given(trusted)));
             client = client.tls(&tls.map_err(|why| of_file(why.to_string()))?);

@@ -9,6 +9,7 @@ use crate::settings::Settings;
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use ringroad_host::input;
 use ringroad_tls::{BadPair, Issued, Pair, PairFiles, examine};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
@@ -130,7 +131,7 @@ impl Folder {
     pub(crate) fn account(&self) -> Result<Option<AccountFile>, String> {
         let path = self.path.join("account.json");
         let of_file = |why: String| format!("read, on {}: {why}", path.display());
-        match fs::read(&path) {
+        match input::read(&path) {
             Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|why| of_file(why.to_string())),
             Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(why) => Err(of_file(why.to_string())),
@@ -197,7 +198,7 @@ impl Folder {
     }
 
     pub(crate) fn failures(&self, names: &[String]) -> Failures {
-        let bytes = fs::read(self.path.join(self.file(names, "json"))).unwrap_or_default();
+        let bytes = input::read(&self.path.join(self.file(names, "json"))).unwrap_or_default();
         serde_json::from_slice(&bytes).unwrap_or_default()
     }
 

@@ -150,7 +150,9 @@ pub fn ask_php(settings: &Settings) -> Result<PhpServer, String> {
     server.ok_or_else(|| {
         let printed = printed.trim();
         let what = if late { "it did not start a server in time" } else { "it starts no server" };
-        let hint = protocol_hint(&std::fs::read_to_string(settings.directory.join(file)).unwrap_or_default());
+        let hint = protocol_hint(
+            &ringroad_host::input::read_text(&settings.directory.join(file)).unwrap_or_default(),
+        );
         if printed.is_empty() {
             failed(&format!("{what} ({hint})"))
         } else {

@@ -371,6 +371,20 @@ impl Flow {
         }
     }
 
+    /// The host that the client has asked for, with its port if one was given: what a trusted proxy says
+    /// counts. Empty where there is none.
+    pub fn authority(&self) -> &str {
+        let own = self.request.authority().unwrap_or_default();
+        let Some(told) = self.request.header("x-forwarded-host") else { return own };
+        self.see_client();
+        // The first one of a list is what the client's own proxy was asked for.
+        let told = told.split(',').next().unwrap_or_default().trim();
+        match self.context.comes_by_proxy() && ringroad_wire::is_host(told.as_bytes()) {
+            true => told,
+            false => own,
+        }
+    }
+
     /// Path and query as they were understood, whatever later steps have made of them. For what decides by
     /// them: the route was chosen by these. A host that was sent before them is the request's authority.
     pub fn target(&self) -> Cow<'_, str> {
@@ -656,8 +670,8 @@ impl Values for Flow {
         let text = |out: &mut Vec<u8>, text: &str| out.extend_from_slice(text.as_bytes());
         match variable {
             Variable::Scheme => text(out, self.scheme()),
-            Variable::Host => text(out, host(request.authority().unwrap_or_default())),
-            Variable::Authority => text(out, request.authority().unwrap_or_default()),
+            Variable::Host => text(out, host(self.authority())),
+            Variable::Authority => text(out, self.authority()),
             Variable::Path => text(out, request.path()),
             Variable::Rest => text(out, path::behind(request.path(), self.context.below())),
             Variable::Query => text(out, request.query().unwrap_or_default()),

@@ -22,11 +22,10 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 pub fn file(section: &Section<'_>, name: &str) -> Result<(Arc<[u8]>, String), String> {
     let path = section.path(name);
     let told = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
-    let bytes = std::fs::metadata(&path).map_err(|why| told(&why))?.len();
-    if bytes > FILE_BYTES_MAX {
+    let bytes = section.file(name)?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
         return Err(told(&"larger than 1 MiB, the most for a page of this kind"));
     }
-    let bytes = std::fs::read(&path).map_err(|why| told(&why))?;
     Ok((bytes.into(), MediaTypes::default().of(name)))
 }
 

@@ -10,9 +10,9 @@ use std::fmt;
 pub enum Variable {
     /// `http` or `https`, as the client speaks it.
     Scheme,
-    /// The host that was asked for, without port.
+    /// The host that was asked for, without port: what a trusted proxy says counts.
     Host,
-    /// The host with its port, if one was given.
+    /// That host with its port, if one was given.
     Authority,
     /// The path as it was sent.
     Path,

@@ -5,7 +5,7 @@
 //! ports. It would hear what it says, and keep the port from the server that is to have it. The engine's
 //! sockets refuse it likewise. Start at [`connect`].
 
-use std::io;
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
@@ -47,6 +47,57 @@ pub fn in_time(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::WouldBlock => io::Error::new(io::ErrorKind::TimedOut, "no answer in time"),
         _ => error,
+    }
+}
+
+/// A connection with one time for all that is said and heard, however it comes: a limit of the socket is one
+/// for each call, and a peer that sends a byte now and then never meets it.
+#[derive(Debug)]
+pub struct InTime {
+    stream: TcpStream,
+    until: Instant,
+}
+
+impl InTime {
+    /// Has everything end at `until`.
+    pub fn new(stream: TcpStream, until: Instant) -> InTime {
+        InTime { stream, until }
+    }
+
+    /// Calls with what is left of the time. With a limit the kernel does not repeat an interrupted call by
+    /// itself, and also interrupts it for the work of an io_uring that was closed just before.
+    fn call<T>(
+        &mut self,
+        limit: fn(&TcpStream, Option<Duration>) -> io::Result<()>,
+        mut call: impl FnMut(&mut TcpStream) -> io::Result<T>,
+    ) -> io::Result<T> {
+        loop {
+            let left = self.until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(in_time(io::ErrorKind::WouldBlock.into()));
+            }
+            limit(&self.stream, Some(left))?;
+            match call(&mut self.stream) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                done => return done.map_err(in_time),
+            }
+        }
+    }
+}
+
+impl Read for InTime {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.call(TcpStream::set_read_timeout, |stream| stream.read(bytes))
+    }
+}
+
+impl Write for InTime {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.call(TcpStream::set_write_timeout, |stream| stream.write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -115,6 +166,24 @@ mod tests {
         assert_eq!((late.kind(), late.to_string().as_str()), (io::ErrorKind::TimedOut, "no answer in time"));
         let other = in_time(io::ErrorKind::ConnectionReset.into());
         assert_eq!(other.kind(), io::ErrorKind::ConnectionReset);
+    }
+
+    #[test]
+    fn one_time_is_for_all_that_is_heard() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut peer, _) = listener.accept().unwrap();
+        let mut stream = InTime::new(stream, Instant::now() + Duration::from_millis(300));
+        // A byte for each one that is heard: no call ever waits for long.
+        let why = loop {
+            peer.write_all(b"x").unwrap();
+            match stream.read_exact(&mut [0]) {
+                Ok(()) => {}
+                Err(why) => break why,
+            }
+        };
+        assert_eq!((why.kind(), why.to_string().as_str()), (io::ErrorKind::TimedOut, "no answer in time"));
+        assert_eq!(stream.write(b"x").unwrap_err().kind(), io::ErrorKind::TimedOut);
     }
 
     #[test]

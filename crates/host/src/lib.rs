@@ -13,6 +13,7 @@ pub mod connect;
 pub mod cpu;
 pub mod facts;
 pub mod gate;
+pub mod input;
 pub mod listener;
 pub mod memory;
 pub mod process;

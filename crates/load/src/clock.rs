@@ -8,7 +8,7 @@
 
 use crate::error::Error;
 use crate::target::{Scheme, Target};
-use ringroad_host::connect::in_time;
+use ringroad_host::connect::{InTime, connect_any, in_time};
 use ringroad_measure::record::Clock;
 use std::io::{Read, Write};
 use std::net::{ToSocketAddrs, UdpSocket};
@@ -127,10 +127,10 @@ fn date(target: &Target) -> Result<(f64, f64, f64), Error> {
     let addresses = (target.host.as_str(), target.port)
         .to_socket_addrs()
         .map_err(|why| failed("resolve", why.to_string()))?;
-    let mut socket = ringroad_host::connect::connect_any(addresses, PATIENCE)
-        .map_err(|why| failed("connect", why.to_string()))?;
-    let limits = socket.set_read_timeout(Some(PATIENCE)).and_then(|()| socket.set_nodelay(true));
-    limits.map_err(|why| failed("set up the socket", why.to_string()))?;
+    let until = Instant::now() + PATIENCE;
+    let socket = connect_any(addresses, PATIENCE).map_err(|why| failed("connect", why.to_string()))?;
+    socket.set_nodelay(true).map_err(|why| failed("set up the socket", why.to_string()))?;
+    let mut socket = InTime::new(socket, until);
     let request = format!(
         "HEAD {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: ringroad/{}\r\nConnection: close\r\n\r\n",
         target.path,
@@ -139,12 +139,11 @@ fn date(target: &Target) -> Result<(f64, f64, f64), Error> {
     );
     let begun = Instant::now();
     let asked = now_s();
-    socket.write_all(request.as_bytes()).map_err(|why| failed("write", in_time(why).to_string()))?;
+    socket.write_all(request.as_bytes()).map_err(|why| failed("write", why.to_string()))?;
     let mut head = Vec::new();
     let mut block = [0; 4096];
     while !head.windows(4).any(|end| end == b"\r\n\r\n") && head.len() < HEAD_MAX {
-        let read = uninterrupted(|| socket.read(&mut block));
-        let count = read.map_err(|why| failed("read", in_time(why).to_string()))?;
+        let count = socket.read(&mut block).map_err(|why| failed("read", why.to_string()))?;
         if count == 0 {
             break;
         }

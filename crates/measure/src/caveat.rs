@@ -689,7 +689,13 @@ impl fmt::Display for Caveat {
                     "status" => "every answer must have a 2xx status, so check the path",
                     "connect" => "check the server's backlog and its limits of connections and descriptors",
                     "reset" => "connections ended before their answers, so read the server's messages",
-                    "timeout" => "answers did not come in time, so lower the load or raise the timeout",
+                    "timeout" => {
+                        // They are the slowest.
+                        return write!(
+                            f,
+                            "): answers did not come in time, and the rate lacks them: lower the load or raise the timeout."
+                        );
+                    }
                     _ => "answers were malformed or not the expected ones, so look at one of them",
                 };
                 write!(f, "): failed requests are fast and skew the averages; {advice}.")

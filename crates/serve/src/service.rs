@@ -34,7 +34,7 @@ use rustix::io::Errno;
 use std::fmt;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
@@ -157,7 +157,7 @@ impl From<ServerError> for StartError {
 /// # Errors
 /// It is wrong, or cannot be read; the access log cannot be written.
 pub fn load(source: &Source, overrides: &Overrides) -> Result<Config, StartError> {
-    let config = read(source, overrides)?;
+    let config = read(source, overrides, Config::load)?;
     if let Some(tls) = config.tls.as_ref().filter(|tls| !tls.dev) {
         TlsServer::new(tls.settings.clone(), Vec::new()).map_err(StartError::Tls)?;
     }
@@ -169,9 +169,13 @@ pub fn load(source: &Source, overrides: &Overrides) -> Result<Config, StartError
 
 /// Does the same without a look at the certificates: a server that runs has some, and keeps them where new
 /// ones cannot be used.
-fn read(source: &Source, overrides: &Overrides) -> Result<Config, StartError> {
+fn read(
+    source: &Source,
+    overrides: &Overrides,
+    load: fn(&Path) -> Result<Config, ConfigError>,
+) -> Result<Config, StartError> {
     let mut config = match source {
-        Source::File(path) => Config::load(path).map_err(StartError::Config)?,
+        Source::File(path) => load(path).map_err(StartError::Config)?,
         Source::App(app) => Config::of_app((**app).clone()).map_err(|why| {
             StartError::Folder(app.launch.script().map(PathBuf::from).unwrap_or_default(), why)
         })?,
@@ -715,7 +719,7 @@ impl Service {
 
     /// Reads the configuration again and puts it in force, or says why not: then everything stays as it is.
     pub fn reload(&mut self) {
-        let event = match read(&self.source, &self.overrides) {
+        let event = match read(&self.source, &self.overrides, Config::load_again) {
             Ok(config) => match self.change(config) {
                 Ok(waiting) => match &self.source {
                     Source::File(_) => Event::Reloaded { waiting },

@@ -458,25 +458,25 @@ impl Endpoint for Refused {
 /// Whether a request is answered at the address that it came to, or the answer where it is not.
 fn on_this_address(worker: &Worker, flow: &Flow) -> Result<(), Box<Response>> {
     let request = &flow.request;
-    let authority = || request.authority().unwrap_or_default();
     // What a trusted proxy has taken over TLS would be sent round in circles.
     let is_plain = || !request.path().starts_with(CHALLENGES) && flow.scheme() != "https";
     if let Some(port) = worker.place.redirect_https.filter(|_| is_plain()) {
         let port = if port == 443 { String::new() } else { format!(":{port}") };
-        if authority().is_empty() {
+        let asked = flow.authority();
+        if asked.is_empty() {
             let what = "The request names no host, so there is no https:// address for it.";
             return Err(page::refusal(Status::BAD_REQUEST, &flow.context, what).response.into());
         }
         let query = request.query().map(|query| format!("?{query}")).unwrap_or_default();
         // `OPTIONS *` has no path.
         let path = Some(request.path()).filter(|path| path.starts_with('/')).unwrap_or("/");
-        let place = format!("https://{}{port}{path}{query}", host(authority()));
+        let place = format!("https://{}{port}{path}{query}", host(asked));
         let redirect = Response::redirect(page::moved(request.method()), &place);
         return Err(redirect.unwrap_or_else(|_| page::broken()).into());
     }
     if worker.place.is_secure
         && let Some(tls) = request.connection().and_then(|info| info.tls)
-        && !tls.covers(host(authority()))
+        && !tls.covers(host(request.authority().unwrap_or_default()))
     {
         // The client reached this server under a name of another site, and could mix up the two (RFC 9110
         // §15.5.20).

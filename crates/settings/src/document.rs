@@ -3,6 +3,7 @@
 use crate::mistake::{Mistakes, SettingsError};
 use crate::section::Section;
 use crate::value::found;
+use ringroad_host::input;
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use toml::Spanned;
@@ -24,14 +25,15 @@ pub struct Document {
 type Environment<'e> = &'e dyn Fn(&str) -> Option<String>;
 
 impl Document {
-    /// Reads `file` and the files that it includes.
+    /// Reads `file` and the files that it includes. `file` may be a pipe, the others may not.
     ///
     /// Mistakes inside of the files are kept, and reported by [`read`](Self::read).
     ///
     /// # Errors
     /// The file cannot be read, or is not UTF-8.
     pub fn load(file: &Path) -> Result<Document, SettingsError> {
-        let text = read(file).map_err(|why| SettingsError::unreadable(file, why))?;
+        let bytes = input::read_any(file).map_err(|why| why.to_string());
+        let text = bytes.and_then(text).map_err(|why| SettingsError::unreadable(file, why))?;
         Ok(Document::parse(text, file))
     }
 
@@ -49,7 +51,7 @@ impl Document {
             mistakes.note(at, INCLUDE, what);
         }
         for (at, path) in included {
-            match read(&path) {
+            match input::read_text(&path) {
                 Ok(text) => bases.push(mistakes.add(path, text)),
                 Err(why) => mistakes.note(at, INCLUDE, format!("{}: {why}", path.display())),
             }
@@ -225,8 +227,7 @@ fn tables(list: &DeArray<'_>) -> bool {
     list.iter().all(|value| value.get_ref().is_table())
 }
 
-fn read(file: &Path) -> Result<String, String> {
-    let bytes = std::fs::read(file).map_err(|why| why.to_string())?;
+fn text(bytes: Vec<u8>) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|why| {
         let good = why.utf8_error().valid_up_to();
         let line = why.as_bytes().iter().take(good).filter(|byte| **byte == b'\n').count() + 1;

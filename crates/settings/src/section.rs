@@ -97,6 +97,15 @@ impl<'a> Section<'a> {
         self.folder().join(text)
     }
 
+    /// The bytes of a regular file of at most 256 MiB.
+    ///
+    /// # Errors
+    /// It is none, or cannot be read: the path and the cause.
+    pub fn file(&self, text: &str) -> Result<Vec<u8>, String> {
+        let path = self.path(text);
+        ringroad_host::input::read(&path).map_err(|why| format!("{}: {why}", path.display()))
+    }
+
     /// A folder that is there, by its path as [`path`](Section::path) has it. It need not be readable.
     ///
     /// # Errors

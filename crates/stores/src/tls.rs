@@ -28,9 +28,10 @@ impl Tls {
 /// Reads `ca`: a file with certificates (PEM) that sign the server's.
 pub(crate) fn read_authorities(section: &Section<'_>) -> Option<Vec<u8>> {
     section.read("ca", |value| {
-        let path = section.path(&value::text(value)?);
-        let pem = std::fs::read(&path).map_err(|why| format!("{}: {why}", path.display()))?;
-        certificates_from_pem(&pem).map_err(|why| format!("{}: {}", path.display(), why.detail()))?;
+        let name = value::text(value)?;
+        let pem = section.file(&name)?;
+        certificates_from_pem(&pem)
+            .map_err(|why| format!("{}: {}", section.path(&name).display(), why.detail()))?;
         Ok(pem)
     })
 }

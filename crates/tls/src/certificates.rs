@@ -5,6 +5,7 @@
 
 use crate::error::TlsError;
 use crate::names::Names;
+use ringroad_host::input;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
@@ -327,7 +328,7 @@ fn is_there(why: &io::Error) -> bool {
 /// Whether a PEM file has a key, or cannot be read: one with certificates only may be an authority's, and is
 /// no pair.
 fn holds_a_key(file: &Path) -> bool {
-    match fs::read(file) {
+    match input::read(file) {
         Ok(bytes) => PrivateKeyDer::from_pem_slice(&bytes).is_ok(),
         Err(why) => is_there(&why),
     }
@@ -353,7 +354,7 @@ impl Pair {
     pub fn read(files: &PairFiles) -> Result<Pair, BadPair> {
         let chain = read_chain(&files.certificate)?;
         let bad = |why: String| BadPair { file: files.key.clone(), why };
-        let bytes = fs::read(&files.key).map_err(|why| bad(why.to_string()))?;
+        let bytes = input::read(&files.key).map_err(|why| bad(why.to_string()))?;
         let key = PrivateKeyDer::from_pem_slice(&bytes)
             .map_err(|why| bad(format!("a private key in PEM is expected, without a password ({why})")))?;
         Ok(Pair { chain, key })
@@ -387,7 +388,7 @@ impl fmt::Debug for Pair {
 /// The certificates of a PEM file, at least one.
 pub(crate) fn read_chain(file: &Path) -> Result<Vec<CertificateDer<'static>>, BadPair> {
     let bad = |why: String| BadPair { file: file.to_owned(), why };
-    let bytes = fs::read(file).map_err(|why| bad(why.to_string()))?;
+    let bytes = input::read(file).map_err(|why| bad(why.to_string()))?;
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
     let chain = chain.map_err(|why| bad(format!("certificates in PEM are expected ({why})")))?;
     if chain.is_empty() {

@@ -11,6 +11,7 @@ use crate::error::TlsError;
 use crate::names::Names;
 use crate::session::Session;
 use crate::tickets::{self, Derived, SECRET_BYTES_MIN};
+use ringroad_host::input;
 use rustls::pki_types::CertificateRevocationListDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::server::{
@@ -20,7 +21,6 @@ use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig, SignatureAlgorithm};
 use std::collections::HashMap;
 use std::fmt;
-use std::fs;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::SystemTime;
@@ -392,7 +392,7 @@ fn ticketer(
 
 fn read_secret(file: &std::path::Path) -> Result<Vec<u8>, BadPair> {
     let bad = |why: String| BadPair { file: file.to_owned(), why };
-    let bytes = fs::read(file).map_err(|why| bad(why.to_string()))?;
+    let bytes = input::read(file).map_err(|why| bad(why.to_string()))?;
     if bytes.len() < SECRET_BYTES_MIN {
         let why = format!(
             "keys of tickets are derived from at least {SECRET_BYTES_MIN} random bytes, and it has {} (make some with \
@@ -407,7 +407,7 @@ fn read_secret(file: &std::path::Path) -> Result<Vec<u8>, BadPair> {
 impl ClientFiles {
     fn read(settings: &ClientAuth) -> Result<ClientFiles, BadPair> {
         let read = |file: &PathBuf| {
-            fs::read(file).map_err(|why| BadPair { file: file.clone(), why: why.to_string() })
+            input::read(file).map_err(|why| BadPair { file: file.clone(), why: why.to_string() })
         };
         let files = ClientFiles {
             authorities: read(&settings.authorities)?,

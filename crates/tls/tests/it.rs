@@ -13,6 +13,7 @@ use ringroad_tls::{
 };
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 /// An authority.
@@ -417,6 +418,7 @@ fn a_server_does_not_begin_with_files_that_cannot_be_used() {
     let at = |name: &str| folder.path().join(name);
     put(folder.path(), "a", &authority.sign(&["a.test"], |_| ()));
     put(folder.path(), "b", &authority.sign(&["b.test"], |_| ()));
+    assert!(Command::new("mkfifo").arg(at("fifo")).status().unwrap().success());
     let pair = |certificate: &str, key: &str| {
         let files = PairFiles { certificate: at(certificate), key: at(key) };
         Server::new(ServerSettings::new(vec![Place::Pair(files)]), Vec::new()).map(|_| ())
@@ -427,6 +429,10 @@ fn a_server_does_not_begin_with_files_that_cannot_be_used() {
         ("no.pem", "a.key", "no.pem"),
         ("a.pem", "no.key", "no.key"),
         ("a.key", "a.key", "a.key"),
+        // Neither a FIFO nor a device is read.
+        ("a.pem", "fifo", "fifo: a FIFO or pipe"),
+        ("fifo", "a.key", "fifo: a FIFO or pipe"),
+        ("/dev/zero", "a.key", "/dev/zero: a device"),
     ] {
         let why = pair(certificate, key).unwrap_err().to_string();
         assert!(why.contains(word), "{why}");

@@ -78,4 +78,4 @@ pub use request_head::{RequestHead, RequestMeta};
 pub use response::{Asked, KeptHead, ResponseEvent, ResponseHead, ResponseMeta, Responses};
 pub use sha1::sha1;
 pub use status::Status;
-pub use target::{Form, after_scheme};
+pub use target::{Form, after_scheme, is_host};

@@ -74,7 +74,11 @@ pub(crate) fn classify(target: &[u8], method: Method) -> Option<Target> {
 
 /// Whether this is a name or an address, not empty, with a port at most: RFC 9110 §7.2, without user
 /// information and without what no name has.
-pub(crate) fn is_host(host: &[u8]) -> bool {
+///
+/// ```
+/// assert!(ringroad_wire::is_host(b"a.example:81") && !ringroad_wire::is_host(b"a.example/b"));
+/// ```
+pub fn is_host(host: &[u8]) -> bool {
     let after = match host {
         [b'[', inside @ ..] => {
             let Some(end) = inside.iter().position(|byte| *byte == b']') else { return false };

@@ -18,7 +18,7 @@ pub(super) fn allowed(path: &Path) -> Result<String, String> {
     let read = if path == Path::new("-") {
         io::stdin().lock().read_to_string(&mut text).map(drop)
     } else {
-        std::fs::read_to_string(path).map(|read| text = read)
+        ringroad_host::input::read_any_text(path).map(|read| text = read)
     };
     read.map_err(|error| format!("read, on {on}: {}", why(&error)))?;
     let profile =

@@ -127,7 +127,7 @@ pub(super) fn files(path: &Path) -> Result<Vec<PathBuf>, Complaint> {
 pub(super) fn read(path: &Path) -> Result<Record, Complaint> {
     let file = if path.is_dir() { path.join("record.json") } else { path.to_owned() };
     let path = file.as_path();
-    let text = fs::read_to_string(path).map_err(|error| failed("read", path, &error))?;
+    let text = ringroad_host::input::read_any_text(path).map_err(|error| failed("read", path, &error))?;
     let unreadable =
         |how: String| Complaint { message: format!("read, on {}: {how}", path.display()), code: FAILED };
     let record: Record = serde_json::from_str(&text).map_err(|error| {

@@ -5,6 +5,7 @@
 
 use super::{Complaint, print, width};
 use crate::complaint::{DONE, FAILED, USAGE, name, why};
+use ringroad_host::connect::{InTime, connect_any};
 use ringroad_lab::traffic::{self, Reading};
 use ringroad_load::{Scheme, Target};
 use std::io::{Read, Write};
@@ -37,7 +38,7 @@ pub(super) fn advise(from: &[String], span: Duration) -> Result<u8, Complaint> {
 }
 
 fn read(file: &Path) -> Result<Reading, Complaint> {
-    let text = std::fs::read_to_string(file).map_err(|error| Complaint {
+    let text = ringroad_host::input::read_any_text(file).map_err(|error| Complaint {
         message: format!("read, on {}: {}", name(file), why(&error)),
         code: FAILED,
     })?;
@@ -67,11 +68,9 @@ fn watch(url: &str, span: Duration) -> Result<Vec<Reading>, Complaint> {
 /// `GET` over HTTP/1.0, so that the body is what comes behind the head.
 fn get(target: &Target) -> Result<String, String> {
     let addresses = (target.host.as_str(), target.port).to_socket_addrs().map_err(|error| why(&error))?;
-    let connected = ringroad_host::connect::connect_any(addresses, PATIENCE);
-    let mut socket = connected.map_err(|error| why(&error))?;
-    let patient =
-        socket.set_read_timeout(Some(PATIENCE)).and_then(|()| socket.set_write_timeout(Some(PATIENCE)));
-    patient.map_err(|error| why(&error))?;
+    let until = Instant::now() + PATIENCE;
+    let connected = connect_any(addresses, PATIENCE);
+    let mut socket = InTime::new(connected.map_err(|error| why(&error))?, until);
     let head = format!(
         "GET {} HTTP/1.0\r\nHost: {}\r\nUser-Agent: ringroad/{}\r\nAccept: application/json, text/plain\r\n\r\n",
         target.path,
@@ -82,7 +81,7 @@ fn get(target: &Target) -> Result<String, String> {
     let heard = socket
         .write_all(head.as_bytes())
         .and_then(|()| (&mut socket).take(ANSWER_MAX).read_to_string(&mut answer));
-    heard.map_err(|error| why(&ringroad_host::connect::in_time(error)))?;
+    heard.map_err(|error| why(&error))?;
     let (head, body) = answer.split_once("\r\n\r\n").ok_or("the answer has no head")?;
     let line = head.lines().next().unwrap_or_default();
     match line.split(' ').nth(1) {

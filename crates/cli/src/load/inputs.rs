@@ -33,7 +33,7 @@ impl Inputs {
             );
             return Err(Complaint { message, code: USAGE });
         }
-        let bytes: Rc<[u8]> = match fs::read(file) {
+        let bytes: Rc<[u8]> = match ringroad_host::input::read_any(file) {
             Ok(bytes) => bytes.into(),
             Err(error) => {
                 let message = format!("read, on {}: {}", name(file), why(&error));

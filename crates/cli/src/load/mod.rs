@@ -101,8 +101,10 @@ fn load(flags: &LoadFlags, common: &Common) -> Result<u8, Complaint> {
         ringroad_load::settle(&checked, &mut choice)?;
     }
     // Before signals are taken over: a FIFO may have to be waited for, and Ctrl-C ends that.
-    let output = if flags.plan || is_part { None } else { Some(Output::new(flags, common.quiet)?) };
-    let stop = stop_on_signals()?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let output =
+        if flags.plan || is_part { None } else { Some(Output::new(flags, common.quiet, Arc::clone(&stop))?) };
+    stop_on_signals(&stop)?;
     if flags.plan {
         let ceiling = flags.calibrate.then(|| Ceiling::measure(&checked, &choice, &stop)).transpose()?;
         print(&machines::text(&facts, &checked, choice.driver(), ceiling.as_ref()))?;
@@ -286,11 +288,9 @@ struct Done {
 }
 
 /// Set by the signals that ask it to stop.
-fn stop_on_signals() -> Result<Arc<AtomicBool>, Complaint> {
-    let stop = Arc::new(AtomicBool::new(false));
-    crate::stopping::on_signals(&crate::stopping::wishes(), &stop, |_| ()).map_err(|error| Complaint {
+fn stop_on_signals(stop: &Arc<AtomicBool>) -> Result<(), Complaint> {
+    crate::stopping::on_signals(&crate::stopping::wishes(), stop, |_| ()).map_err(|error| Complaint {
         message: format!("registering for signals: {}", why(&error)),
         code: FAILED,
-    })?;
-    Ok(stop)
+    })
 }

@@ -17,6 +17,8 @@ use ringroad_measure::record::Record;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// Where results go.
 pub(super) struct Output {
@@ -25,6 +27,8 @@ pub(super) struct Output {
     /// Where the record is handed over, and its name there.
     post: Option<(Post, String)>,
     quiet: bool,
+    /// Set when the program is to stop.
+    stop: Arc<AtomicBool>,
 }
 
 enum Place {
@@ -50,7 +54,7 @@ impl Place {
 
 impl Output {
     /// As the flags have it. Files are opened now: ten minutes must not end in "permission denied".
-    pub(super) fn new(flags: &LoadFlags, quiet: bool) -> Result<Output, Complaint> {
+    pub(super) fn new(flags: &LoadFlags, quiet: bool, stop: Arc<AtomicBool>) -> Result<Output, Complaint> {
         let is_dash = |path: Option<&Path>| path.is_some_and(|path| path.as_os_str() == "-");
         let (out, csv) = (flags.out.as_deref(), flags.csv.as_deref());
         if (flags.json || is_dash(out)) && is_dash(csv) {
@@ -64,7 +68,7 @@ impl Output {
             Some(text) => Some((Post::of(text)?, part::file_name(part::found(&flags.parts)?.as_ref()))),
             None => None,
         };
-        Ok(Output { record, csv, post, quiet })
+        Ok(Output { record, csv, post, quiet, stop })
     }
 
     /// Writes everything, the summary first; then what failed, if something did.
@@ -83,8 +87,9 @@ impl Output {
                 Ok(())
             }
         };
-        let record = self.write_record(record);
+        // What another machine takes, or does not, is last.
         let csv = self.csv.as_ref().map_or(Ok(()), |place| place.write(&csv(series)));
+        let record = self.write_record(record);
         summary.and(record).and(csv)
     }
 
@@ -97,7 +102,7 @@ impl Output {
         let mut text = serde_json::to_string_pretty(record).unwrap_or_default();
         text.push('\n');
         let written = self.record.as_ref().map_or(Ok(()), |place| place.write(&text));
-        let posted = self.post.as_ref().map_or(Ok(()), |(post, name)| post.send(name, &text));
+        let posted = self.post.as_ref().map_or(Ok(()), |(post, name)| post.send(name, &text, &self.stop));
         written.and(posted)
     }
 }

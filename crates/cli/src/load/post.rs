@@ -4,22 +4,28 @@
 //! What is not taken is tried again a few times, since a load is expensive. Start at [`Post`].
 
 use super::Complaint;
-use crate::complaint::{FAILED, USAGE, name, say, why};
-use ringroad_host::connect::in_time;
+use crate::complaint::{FAILED, INTERRUPTED, USAGE, name, say, why};
+use ringroad_host::connect::InTime;
 use ringroad_load::{Scheme, Target};
 use std::fs;
 use std::io::{self, Read, Write};
 use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often it is tried, and how long the first pause is; each next one is twice as long.
 const TRIES: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// How long a server may take for each step.
+/// How long a server may take for one try, and for all of them.
 const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE_IN_ALL: Duration = Duration::from_secs(60);
+
+/// Between two looks whether the program is to stop.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Bytes of an answer that are read.
 const ANSWER_MAX: u64 = 64 * 1024;
@@ -50,35 +56,65 @@ impl Post {
         }
     }
 
-    /// Hands it over under this name.
-    pub(super) fn send(&self, file: &str, text: &str) -> Result<(), Complaint> {
-        let failed = |message: String| Complaint { message, code: FAILED };
-        match self {
+    /// Hands it over under this name. A wish to stop that comes meanwhile ends the waiting for a server.
+    pub(super) fn send(&self, file: &str, text: &str, stop: &AtomicBool) -> Result<(), Complaint> {
+        let target = match self {
             Post::Folder(folder) => {
                 let path = folder.join(file);
-                into(&path, text)
-                    .map_err(|error| failed(format!("write, on {}: {}", name(&path), why(&error))))
+                return into(&path, text).map_err(|error| Complaint {
+                    message: format!("write, on {}: {}", name(&path), why(&error)),
+                    code: FAILED,
+                });
             }
-            Post::Server(target) => {
-                let mut pause = PAUSE;
-                for number in 1.. {
-                    match put(target, file, text) {
-                        Ok(()) => break,
-                        Err(Refused { again: true, what }) if number < TRIES => {
-                            say(&format!("--post, on {target}: {what}; it is tried again in {pause:?}"));
-                            thread::sleep(pause);
-                            pause *= 2;
-                        }
-                        Err(Refused { what, .. }) => {
-                            return Err(failed(format!(
-                                "--post, on {target}: {what} (-o FILE keeps the record here)"
-                            )));
-                        }
-                    }
+            Post::Server(target) => target,
+        };
+        // What ended the load may be a wish to stop as well: the record is handed over nevertheless.
+        let before = stop.load(Ordering::Relaxed);
+        let (give, take) = channel();
+        let work = {
+            let (target, file, text) = (target.clone(), file.to_owned(), text.to_owned());
+            move || {
+                // The waiting for it may be over.
+                let _ = give.send(tell(&target, &file, &text));
+            }
+        };
+        // To look up a name and to connect cannot be interrupted here, so another thread does them.
+        if thread::Builder::new().spawn(work.clone()).is_err() {
+            work();
+        }
+        loop {
+            match take.recv_timeout(LOOK) {
+                Ok(told) => return told,
+                Err(RecvTimeoutError::Timeout) if before || !stop.load(Ordering::Relaxed) => {}
+                Err(_) => {
+                    let message = format!("--post, on {target}: stopped before it was taken{KEPT}");
+                    return Err(Complaint { message, code: INTERRUPTED });
                 }
-                Ok(())
             }
         }
+    }
+}
+
+/// What keeps a record that a server does not take.
+const KEPT: &str = " (-o FILE keeps the record here)";
+
+/// Hands it over to a server, in several tries.
+fn tell(target: &Target, file: &str, text: &str) -> Result<(), Complaint> {
+    let until = Instant::now() + PATIENCE_IN_ALL;
+    let mut pause = PAUSE;
+    let mut number = 1;
+    loop {
+        let (again, what) = match put(target, file, text, until.min(Instant::now() + PATIENCE)) {
+            Ok(()) => return Ok(()),
+            Err(Refused { again, what }) => (again, what),
+        };
+        if !again || number == TRIES || Instant::now() + pause >= until {
+            return Err(Complaint { message: format!("--post, on {target}: {what}{KEPT}"), code: FAILED });
+        }
+        say(&format!("--post, on {target}: {what}; it is tried again in {pause:?}"));
+        thread::sleep(pause);
+        pause *= 2;
+        number += 1;
     }
 }
 
@@ -100,18 +136,18 @@ struct Refused {
     again: bool,
 }
 
-fn put(target: &Target, file: &str, text: &str) -> Result<(), Refused> {
+fn put(target: &Target, file: &str, text: &str, until: Instant) -> Result<(), Refused> {
     let lost = |what: &'static str| {
-        move |error: io::Error| Refused { what: format!("{what}: {}", why(&in_time(error))), again: true }
+        move |error: io::Error| Refused { what: format!("{what}: {}", why(&error)), again: true }
     };
     let (method, path) = match target.path.ends_with('/') {
         true => ("PUT", format!("{}{file}", target.path)),
         false => ("POST", target.path.clone()),
     };
     let addresses = (target.host.as_str(), target.port).to_socket_addrs().map_err(lost("resolve"))?;
-    let mut socket = ringroad_host::connect::connect_any(addresses, PATIENCE).map_err(lost("connect"))?;
-    socket.set_read_timeout(Some(PATIENCE)).map_err(lost("set up the socket"))?;
-    socket.set_write_timeout(Some(PATIENCE)).map_err(lost("set up the socket"))?;
+    let left = until.saturating_duration_since(Instant::now());
+    let socket = ringroad_host::connect::connect_any(addresses, left).map_err(lost("connect"))?;
+    let mut socket = InTime::new(socket, until);
     let head = format!(
         "{method} {path} HTTP/1.1\r\nHost: {}\r\nUser-Agent: ringroad/{}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         target.authority(),

@@ -412,6 +412,17 @@ fn urls_and_values_may_come_from_a_pipe_to_one_process() {
 }
 
 #[test]
+fn an_input_without_an_end_is_refused() {
+    let url = "http://127.0.0.1:1/";
+    for words in [&["--urls", "/dev/zero"][..], &[url, "-D", "/dev/zero"], &[url, "--body", "@/dev/zero"]] {
+        let outcome = run(&mut ringroad(["load", "-n", "1"].iter().chain(words)));
+        assert_eq!(outcome.code, Some(1), "{words:?}: {}", outcome.stderr);
+        let said = "/dev/zero: longer than 256 MiB, the most that is read of it";
+        assert!(outcome.stderr.contains(said), "{words:?}: {}", outcome.stderr);
+    }
+}
+
+#[test]
 fn the_wait_for_a_reader_ends_by_a_signal() {
     let folder = tempfile::tempdir().unwrap();
     let fifo = folder.path().join("fifo");

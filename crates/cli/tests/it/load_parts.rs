@@ -1,7 +1,7 @@
 //! `load --part` and `lab merge`: parts that know nothing of each other add up to one load.
 
 use crate::serve::Serving;
-use crate::support::{DEADLINE, Kill, Server, ringroad, run};
+use crate::support::{DEADLINE, Kill, Lines, Server, ringroad, run};
 use ringroad_measure::Histogram;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -184,6 +184,32 @@ fn a_record_is_handed_over_to_a_server_that_first_refuses() {
     let value: Value = serde_json::from_slice(&heard[1].1).unwrap();
     assert_eq!(value["cells"][0]["completed"], 4);
     assert_eq!(heard[0].1, heard[1].1);
+    target.stop(Signal::INT);
+}
+
+#[test]
+fn one_signal_ends_the_wait_for_a_collector_that_is_silent() {
+    let folder = tempfile::tempdir().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/records/", listener.local_addr().unwrap());
+    let target = Server::start(&["--model", "poll", "--protocol", "echo"]);
+    let csv = folder.path().join("seconds.csv");
+    let load = format!("tcp://{}", target.address);
+    let mut command = ringroad(["load", &load, "-n", "8", "-c", "2", "--no-ask", "--post", &url]);
+    command.arg("--csv").arg(&csv).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut process = Kill(command.spawn().unwrap());
+    let errors = Lines::of(process.0.stderr.take().unwrap());
+    // The record is on its way, and all of it is taken; no answer comes.
+    let (mut collector, _) = listener.accept().unwrap();
+    let mut head = [0; 12];
+    collector.read_exact(&mut head).unwrap();
+    assert_eq!(&head, b"PUT /records");
+    // What this machine keeps is written before.
+    assert!(std::fs::read_to_string(&csv).unwrap().starts_with("at_s,"));
+    process.signal(Signal::TERM);
+    assert_eq!(process.wait(), Some(130));
+    let said = errors.rest().join("\n");
+    assert!(said.contains("stopped before it was taken (-o FILE keeps the record here)"), "{said}");
     target.stop(Signal::INT);
 }
 

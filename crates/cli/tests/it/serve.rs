@@ -354,6 +354,41 @@ fn sighup_reads_the_configuration_again() {
 }
 
 #[test]
+fn a_configuration_from_a_fifo_is_read_once_and_a_reload_does_not_wait_for_it() {
+    let folder = folder();
+    let config = folder.path().join("fifo");
+    assert!(Command::new("mkfifo").arg(&config).status().unwrap().success());
+    let into = config.clone();
+    let page = "[[route]]\npath = \"/\"\nkind = \"respond\"\nbody = \"one\"\n";
+    let writer = std::thread::spawn(move || std::fs::write(into, page).unwrap());
+    let serving = Serving::start(&["--config", text(&config)]);
+    writer.join().unwrap();
+    serving.process.signal(Signal::HUP);
+    let file = text(&config);
+    for said in [
+        &*format!("configuration, on {file}: a FIFO or pipe, and a regular file is expected"),
+        "configuration: the old one stays in force",
+    ] {
+        assert_eq!(serving.errors.next().unwrap(), format!("ringroad: {said}"));
+    }
+    assert_eq!(ask(&mut connect(serving.address), "/").1, b"one");
+    serving.stop(Signal::TERM);
+}
+
+#[test]
+fn a_log_that_nothing_reads_is_not_waited_for() {
+    let folder = folder();
+    assert!(Command::new("mkfifo").arg(folder.path().join("log")).status().unwrap().success());
+    let config = folder.path().join("site.toml");
+    let text_of_it =
+        "listen = \"127.0.0.1:0\"\n[[route]]\npath = \"/\"\nkind = \"health\"\n[log]\nfile = \"log\"\n";
+    std::fs::write(&config, text_of_it).unwrap();
+    let outcome = run(&mut ringroad(["serve", "--config", text(&config)]));
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert!(outcome.stderr.contains("a FIFO that nothing reads"), "{outcome:?}");
+}
+
+#[test]
 fn sighup_to_a_server_of_a_folder_is_answered_with_what_was_done() {
     let folder = folder();
     let serving = Serving::start(&[text(folder.path())]);

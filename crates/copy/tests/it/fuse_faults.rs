@@ -441,3 +441,48 @@ fn a_file_that_cannot_be_read_to_its_end_is_left_out_of_its_shard_and_nothing_el
         assert!(std::fs::read(to.join(name)).unwrap() == std::fs::read(fuse.mounted.join(name)).unwrap());
     }
 }
+
+/// A disk that fails, a file server that was restarted, a value that does not fit: any call may say so.
+#[test]
+fn an_error_of_any_call_is_told_and_what_is_there_nevertheless_is_whole() {
+    // LOOKUP, GETATTR, SETATTR, READLINK, SYMLINK, MKNOD, MKDIR, UNLINK, RENAME, OPEN, READ, WRITE, STATFS,
+    // FSYNC, SETXATTR, GETXATTR, LISTXATTR, FLUSH, OPENDIR, READDIR, CREATE, FALLOCATE, RENAME2, LSEEK,
+    // COPY_FILE_RANGE, STATX
+    const CALLS: [u32; 26] =
+        [1, 3, 4, 5, 6, 8, 9, 10, 12, 14, 15, 16, 17, 20, 21, 22, 23, 25, 27, 28, 35, 43, 45, 46, 47, 52];
+    let Some(fuse) = Fuse::mount(Faults::default()) else { return };
+    let (_place, plain, target) = folders();
+    many(&plain, 3, 5000);
+    let there = fuse.mounted.join("source");
+    clean(&plain, &there, &archive(Engine::Threads));
+    let mut runs = 0;
+    for &engine in engines() {
+        for call in CALLS {
+            for is_of_source in [true, false] {
+                runs += 1;
+                let number = [libc::EIO, libc::ESTALE, libc::EOVERFLOW][runs % 3];
+                let (from, to) = match is_of_source {
+                    true => (&there, target.with_extension(runs.to_string())),
+                    false => (&plain, fuse.mounted.join(runs.to_string())),
+                };
+                files(&there).iter().for_each(|(path, _)| drop_cached(path));
+                let refuses = Box::leak(Box::new([(call, number)]));
+                fuse.set(Faults { refuses, ..Faults::default() });
+                let told = Told::default();
+                let report = run(from, &to, &archive(engine), &told);
+                fuse.set(Faults::default());
+                let told = told.errors.into_inner().unwrap();
+                let what = format!("{engine:?}: call {call} of source {is_of_source}: {number}: {told:?}");
+                assert!(report.is_success() || !told.is_empty(), "{what}");
+                let copied = if to.is_dir() { files(&to) } else { Vec::new() };
+                assert!(!report.is_success() || copied.len() == 3, "{what}");
+                // What a file server could not keep it may say at the close.
+                assert!(!report.is_success() || is_of_source || call != 25, "{what}");
+                for (path, bytes) in copied {
+                    let original = plain.join(path.strip_prefix(&to).unwrap());
+                    assert!(std::fs::read(original).is_ok_and(|own| own == bytes), "{what}: {path:?}");
+                }
+            }
+        }
+    }
+}

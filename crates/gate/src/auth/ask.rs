@@ -115,7 +115,7 @@ impl Ask {
         asked = asked
             .header("X-Forwarded-Method", flow.request.method_name())
             .header("X-Forwarded-Proto", flow.scheme())
-            .header("X-Forwarded-Host", flow.request.authority().unwrap_or_default())
+            .header("X-Forwarded-Host", flow.authority())
             .header("X-Forwarded-Uri", &*flow.target());
         if let Some(client) = flow.see_client() {
             asked = asked.header("X-Forwarded-For", client.to_string());

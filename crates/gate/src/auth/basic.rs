@@ -216,8 +216,10 @@ pub(super) fn read(section: &mut Section<'_>) -> Option<Basic> {
         }
     }
     let lines = section.read("file", |value| {
-        let path = section.path(&value::text(value)?);
-        let text = std::fs::read_to_string(&path).map_err(|why| format!("{}: {why}", path.display()))?;
+        let name = value::text(value)?;
+        let path = section.path(&name);
+        let text =
+            String::from_utf8(section.file(&name)?).map_err(|_| format!("{}: not UTF-8", path.display()))?;
         let mut read = Vec::new();
         for (at, line) in
             text.lines().enumerate().filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))

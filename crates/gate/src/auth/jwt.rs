@@ -410,8 +410,7 @@ pub(super) fn read(section: &mut Section<'_>) -> Option<Jwt> {
         if words::after_http(&text).is_some() {
             return Ok(Source::Url(text));
         }
-        let path = section.path(&text);
-        std::fs::read(&path).map(Source::File).map_err(|why| format!("{}: {why}", path.display()))
+        section.file(&text).map(Source::File)
     });
     if section.has("secret") == section.has("keys") {
         section.mistake("keys", "expected `keys` or `secret`");

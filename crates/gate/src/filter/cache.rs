@@ -415,7 +415,7 @@ impl Here {
     /// the place: changes and purges name the public path, and an application may answer by that one.
     fn key_of(&self, flow: &Flow) -> Vec<u8> {
         let (path, query) = flow.public_path();
-        self.key(flow.request.authority().unwrap_or_default(), flow.scheme(), path, query)
+        self.key(flow.authority(), flow.scheme(), path, query)
     }
 
     /// What an answer belongs to besides its key.
@@ -844,7 +844,7 @@ impl Here {
 
     /// Removes what an unsafe method has made void (RFC 9111 §4.4).
     fn invalidate(&self, flow: &Flow, response: &Response) {
-        let (authority, scheme) = (flow.request.authority().unwrap_or_default(), flow.scheme());
+        let (authority, scheme) = (flow.authority(), flow.scheme());
         let (path, _) = flow.public_path();
         self.state.purge(Purge::Key(&self.key_of(flow)));
         let named = ["location", "content-location"].into_iter().filter_map(|name| {
@@ -902,7 +902,7 @@ impl Here {
             let (path, _) = flow.public_path();
             count = match path.strip_suffix('*') {
                 Some(beginning) => {
-                    let authority = flow.request.authority().unwrap_or_default();
+                    let authority = flow.authority();
                     let prefix = self.key(authority, flow.scheme(), beginning, None);
                     self.state.purge(Purge::Prefix(&prefix))
                 }

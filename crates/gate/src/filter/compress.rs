@@ -4,8 +4,11 @@
 //! compressed piece by piece as it is sent. When its source has nothing for the moment, what has come so far
 //! is flushed, so that streams of events pass without delay. An entity tag becomes weak, since the bytes are
 //! others.
+//!
+//! A part is one of the plain bytes, so the whole is sent where a client could take it for the rest of a
+//! compressed answer: see [`continues_another_form`].
 
-use crate::chain::{Answering, Builder, Filter};
+use crate::chain::{Answering, Builder, Filter, Step};
 use crate::coding::{self, Coding};
 use crate::feature::{Configured, Declaration, Feature, Reading, Scope, same};
 use crate::flow::{Flow, Local};
@@ -40,7 +43,8 @@ pub(super) static DECLARATION: Declaration = Declaration {
 static TABLE: Table = Table {
     name: "compress = { … }",
     meaning: "Compression of answers with status 200 to 299 that have no coding yet, are no part of a whole, and do not say \
-        `no-transform`.",
+        `no-transform`. A client that accepts a coding and asks for the rest by date (`If-Range`, `If-Unmodified-Since`) gets the whole: \
+        a date does not tell the compressed bytes from the plain ones.",
     keys: &[
         Key {
             name: "types",
@@ -186,6 +190,15 @@ impl Feature for Compress {
 struct Compressor(Arc<Compress>);
 
 impl Filter for Compressor {
+    fn request<'a>(&'a self, flow: &'a mut Flow) -> Step<'a> {
+        if continues_another_form(flow) && coding::accepted(flow.request.headers(), self.0.with).next().is_some() {
+            // The whole is always right (RFC 9110 §14.2).
+            flow.request.remove_header("Range");
+            flow.request.remove_header("If-Range");
+        }
+        Step::Next
+    }
+
     fn response<'a>(&'a self, flow: &'a mut Flow, mut response: Response) -> Answering<'a> {
         match response.status_code() {
             Status::NOT_MODIFIED => return Answering::Now(unchanged(flow, response)),
@@ -234,6 +247,20 @@ impl Filter for Compressor {
         };
         response.set_body(compressed);
         Answering::Now(described(coding, response))
+    }
+}
+
+/// Whether a part is asked for that may be joined with what came compressed: a date, and a weak tag that is
+/// the endpoint's own, name the compressed bytes as well as the plain ones. The steps behind this one and the
+/// endpoint know the plain ones only.
+fn continues_another_form(flow: &Flow) -> bool {
+    let fields = flow.request.headers();
+    if fields.get("range").is_none() {
+        return false;
+    }
+    match fields.get("if-range") {
+        Some(state) => !state.starts_with(b"\""),
+        None => fields.get("if-match").is_none() && fields.get("if-unmodified-since").is_some(),
     }
 }
 

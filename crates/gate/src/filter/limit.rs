@@ -459,7 +459,7 @@ fn key(state: &State, by: &[By], flow: &Flow) -> u64 {
         match one {
             By::Ip => flow.see_client().map(network).hash(&mut hash),
             By::Route => flow.context.route_path().hash(&mut hash),
-            By::Host => host(flow.request.authority().unwrap_or_default()).to_ascii_lowercase().hash(&mut hash),
+            By::Host => host(flow.authority()).to_ascii_lowercase().hash(&mut hash),
             By::Subject => flow.context.subject.hash(&mut hash),
             By::Header(name) => flow.request.headers().get(name).hash(&mut hash),
             By::Cookie(name) => cookie(&flow.request, name).hash(&mut hash),
@@ -482,7 +482,7 @@ fn name_in_store(settings: &Settings, flow: &Flow) -> String {
             By::Ip => part(flow.see_client().map(network).map(|address| address.to_string()).as_deref().map(str::as_bytes)),
             By::Route => part(Some(flow.context.route_path().as_bytes())),
             By::Host => {
-                let host = host(flow.request.authority().unwrap_or_default()).to_ascii_lowercase();
+                let host = host(flow.authority()).to_ascii_lowercase();
                 part(Some(host.as_bytes()));
             }
             By::Subject => part(flow.context.subject.as_deref().map(str::as_bytes)),

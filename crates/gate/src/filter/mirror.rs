@@ -74,6 +74,7 @@ const NOT_COPIED: &[&str] = &[
     "trailer",
     "transfer-encoding",
     "upgrade",
+    "x-forwarded-host",
     "x-mirrored",
 ];
 
@@ -215,8 +216,8 @@ impl Copying {
             copy = copy.header(field.name, field.value);
         }
         copy = copy.header("X-Mirrored", "1");
-        if let Some(host) = flow.request.authority() {
-            copy = copy.header("X-Forwarded-Host", host);
+        if !flow.authority().is_empty() {
+            copy = copy.header("X-Forwarded-Host", flow.authority());
         }
         if !body.is_empty() {
             copy = copy.body(body);

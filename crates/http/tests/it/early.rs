@@ -7,6 +7,7 @@ use ringroad_http::{
     Body, BodyError, Client, ClientError, FailedAt, Limits, Method, Piece, Request, SentSoFar, Server,
     Status, post,
 };
+use ringroad_tls::Output;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::mpsc::channel;
@@ -90,6 +91,55 @@ drivers!(an_answer_that_comes_before_the_request_is_sent_is_the_answer, |driver:
                 }
             });
         }
+    }
+});
+
+/// The same over TLS.
+fn early_secure(authority: &Authority, told: &'static str, then: Then) -> String {
+    let tls = authority.server(&["localhost"]);
+    let kept = std::sync::Mutex::new(Vec::new());
+    let url = odd(move |_, mut stream| {
+        let (mut session, mut plain) = (tls.begin().unwrap(), Vec::new());
+        while plain.len() < 1000 {
+            let mut buffer = [0; 20_000];
+            let bytes = stream.read(&mut buffer).unwrap();
+            assert!(bytes > 0, "a thousand bytes come");
+            let mut out = Output::default();
+            session.receive(&mut buffer[..bytes], &mut plain, &mut out).unwrap();
+            stream.write_all(&out).unwrap();
+        }
+        let mut out = Output::default();
+        session.seal(told.as_bytes(), &mut out).unwrap();
+        // Held back until tickets are acknowledged it would be lost with the connection.
+        stream.set_nodelay(true).unwrap();
+        stream.write_all(&out).unwrap();
+        match then {
+            Then::Keep => kept.lock().unwrap().push(stream),
+            Then::Close => drop(stream),
+            Then::Reset => {
+                socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
+            }
+        }
+    });
+    url.replace("http://127.0.0.1", "https://localhost")
+}
+
+drivers!(an_answer_over_tls_that_comes_before_the_request_is_sent_is_the_answer, |driver: DriverName| {
+    let authority = Authority::new();
+    let told = "HTTP/1.1 413 Content Too Large\r\nContent-Length: 3\r\n\r\nbig";
+    for then in [Then::Keep, Then::Close, Then::Reset] {
+        let url = early_secure(&authority, told, then);
+        run(driver, async {
+            for (what, body) in bodies() {
+                let context = format!("{then:?}, a body that is {what}");
+                let client = Client::new().tls(&authority.client()).timeout(HANG);
+                let answer = client.post(&url).body(body).send().await;
+                let mut answer = answer.unwrap_or_else(|why| panic!("{context}: {why}"));
+                assert_eq!(answer.status().code(), 413, "{context}");
+                assert_eq!(answer.text().await.unwrap(), "big", "{context}");
+                assert_eq!(client.idle_connections(), 0, "{context}: the rest of the body is missing");
+            }
+        });
     }
 });
 

@@ -97,8 +97,8 @@ fn answer(connection: &mut BufReader<TcpStream>) -> io::Result<()> {
             break;
         }
     }
-    let mut body = vec![0; length];
-    connection.read_exact(&mut body)
+    let read = io::copy(&mut connection.by_ref().take(length), &mut io::sink())?;
+    if read == length { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
 #[cfg(test)]

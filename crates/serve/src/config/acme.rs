@@ -35,10 +35,10 @@ pub(super) fn read(mut section: Section<'_>, has_plain: bool) -> Option<Settings
     }
     let by_default = if has_plain { ChallengeKind::Http01 } else { ChallengeKind::TlsAlpn01 };
     let ca = section.read("ca", |value| {
-        let file = section.path(&value::text(value)?);
-        let pem = std::fs::read(&file).map_err(|why| format!("{}: {why}", file.display()))?;
+        let name = value::text(value)?;
+        let pem = section.file(&name)?;
         ringroad_tls::certificates_from_pem(&pem).map_err(|why| why.detail().to_owned())?;
-        Ok(file)
+        Ok(section.path(&name))
     });
     let external = section.table("external").and_then(|mut section| {
         section.describe(&keys::TLS_ACME_EXTERNAL);

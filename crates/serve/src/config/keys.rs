@@ -300,7 +300,9 @@ pub(super) const TLS_CLIENT: Table = Table {
 pub(super) const CLIENT_IP: Table = Table {
     name: "client_ip = { … }",
     meaning: "The client's address where trusted proxies stand before this server. Logs, limits and forwarded lines use it. \
-        From other peers these lines are ignored.",
+        What they say in `X-Forwarded-Proto` and `X-Forwarded-Host` is the scheme and the host that the client has asked for: in \
+        placeholders, redirects, keys of caches and limits; routes are chosen by the `Host` line. So a proxy has to set or remove \
+        these two. From other peers all of these lines are ignored.",
     keys: &[
         key("proxies", "networks or addresses, as `[\"10.0.0.0/8\", \"::1\"]`", "", "Trusted peers."),
         key(

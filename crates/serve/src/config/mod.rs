@@ -282,6 +282,19 @@ impl Config {
         Document::load(file)?.read(&environment, |top| Config::of(top, file))
     }
 
+    /// Reads it once more: a pipe had its bytes once, and is not waited for.
+    ///
+    /// # Errors
+    /// Every mistake in it, or it is no regular file.
+    pub(crate) fn load_again(file: &Path) -> Result<Config, ConfigError> {
+        ringroad_host::input::open(file).map_err(|why| ConfigError {
+            file: file.to_owned(),
+            mistakes: Vec::new(),
+            unreadable: Some(why.to_string()),
+        })?;
+        Config::load(file)
+    }
+
     /// Reads a text instead of the file's; relative paths in it begin at the folder of `file`.
     ///
     /// # Errors

@@ -131,10 +131,7 @@ impl Written {
 
 fn read_tls(mut section: Section<'_>) -> Option<Written> {
     section.describe(&keys::UPSTREAM_TLS);
-    let content = |value: &Value<'_>| {
-        let path = section.path(&value::text(value)?);
-        std::fs::read(&path).map_err(|why| format!("{}: {why}", path.display()))
-    };
+    let content = |value: &Value<'_>| section.file(&value::text(value)?);
     let authorities = section.read("ca", |value| {
         let pem = content(value)?;
         certificates_from_pem(&pem).map_err(|why| why.detail().to_owned())?;

@@ -14,12 +14,13 @@ use line::{OfRefused, first_line, pair, quoted};
 use ringroad_gate::date::Stamp;
 use ringroad_gate::flow::{End, Flow};
 use ringroad_http::Refused;
-use rustix::fs::{Access, access};
+use rustix::fs::{Access, OFlags, access, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -268,10 +269,26 @@ impl Output {
     fn open(target: &Target) -> io::Result<Output> {
         Ok(match target {
             Target::Stdout => Output::Stdout,
-            Target::File(path) => Output::File(OpenOptions::new().create(true).append(true).open(path)?),
+            Target::File(path) => Output::File(open(path)?),
             Target::Syslog(to, facility) => Output::Syslog(Syslog::open(to, *facility)?),
         })
     }
+}
+
+/// Opens a log, and makes it where there is none. A FIFO without a reader is an error: the server is not to
+/// wait for one.
+fn open(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = options.create(true).append(true).custom_flags(flags.bits().cast_signed()).open(path);
+    let file = file.map_err(|why| match Errno::from_io_error(&why) {
+        Some(Errno::NXIO) => io::Error::other("a FIFO that nothing reads"),
+        _ => why,
+    })?;
+    // Only the opening: a reader that is slow is waited for, as ever.
+    let flags = fcntl_getfl(&file)?;
+    fcntl_setfl(&file, flags.difference(OFlags::NONBLOCK))?;
+    Ok(file)
 }
 
 /// The thread's side.

@@ -166,6 +166,54 @@ drivers!(a_redirect_keeps_what_is_behind_and_stays_on_its_server, |driver: Drive
     }
 });
 
+drivers!(the_host_that_a_trusted_proxy_was_asked_for_is_the_one_of_places, |driver: DriverName| {
+    let (judge, asked) = heads();
+    for (proxies, told, host) in [
+        ("127.0.0.1", "a.example:81", Some("a.example:81")),
+        ("127.0.0.1", "a.example:81, b.example", Some("a.example:81")),
+        ("127.0.0.1", "[::1]:81", Some("[::1]:81")),
+        // No host, but part of an address.
+        ("127.0.0.1", "a.example/b", None),
+        ("127.0.0.1", "user@a.example", None),
+        ("127.0.0.1", "", None),
+        // Any client can write the line.
+        ("192.0.2.1", "a.example:81", None),
+    ] {
+        let rules = format!(
+            r#"
+            client_ip = {{ proxies = ["{proxies}"] }}
+            [auth.judge]
+            kind = "ask"
+            url = "http://{judge}/verify"
+
+            [[route]]
+            path = "/to"
+            kind = "redirect"
+            to = "https://{{authority}}/x"
+
+            [[route]]
+            path = "/judged"
+            kind = "respond"
+            body = "{{host}}"
+            auth = "judge"
+            "#
+        );
+        let site = start(driver, &rules, |_| {});
+        let mut client = site.client();
+        let line = [("X-Forwarded-Host", told)];
+        let place = format!("https://{}/x", host.unwrap_or("example.org"));
+        assert_eq!(client.ask("GET", "/to", &line).header("Location"), Some(&*place), "{proxies} {told}");
+        assert_eq!(client.ask("GET", "/judged", &line).status, 200);
+        let head = asked.recv_timeout(HANG).unwrap();
+        let lines: Vec<_> = head.lines().filter(|line| line.starts_with("X-Forwarded-Host:")).collect();
+        assert_eq!(
+            lines,
+            [format!("X-Forwarded-Host: {}", host.unwrap_or("example.org"))],
+            "{proxies} {told}"
+        );
+    }
+});
+
 drivers!(a_target_with_its_host_before_it_is_the_place_that_it_names, |driver: DriverName| {
     let (judge, uris) = heads();
     let (other, copies) = heads();

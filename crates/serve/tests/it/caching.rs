@@ -57,6 +57,20 @@ fn asked(count: &AtomicUsize) -> usize {
     count.load(Ordering::SeqCst)
 }
 
+drivers!(answers_of_two_hosts_behind_one_trusted_proxy_are_kept_apart, |driver: DriverName| {
+    let (to, _) = origin(|head, _| {
+        let host = head.lines().find_map(|line| line.strip_prefix("X-Forwarded-Host: "));
+        ok("Cache-Control: max-age=100\r\n", host.unwrap_or_default())
+    });
+    let rules = rules(to, "", "");
+    let site = start(driver, &format!("client_ip = {{ proxies = [\"127.0.0.1\"] }}\n{rules}"), |_| {});
+    let mut client = site.client();
+    for host in ["a.example", "b.example", "a.example"] {
+        assert_eq!(client.ask("GET", "/page", &[("X-Forwarded-Host", host)]).text(), host);
+    }
+    assert_eq!(requests(&site, "hit"), 1);
+});
+
 drivers!(a_kept_answer_serves_get_head_conditions_and_ranges, |driver: DriverName| {
     let date = "Sun, 06 Nov 1994 08:49:37 GMT";
     let (to, count) = origin(move |_, number| {

@@ -1,6 +1,7 @@
 //! Every mistake in a configuration is told with its line, its key, and what was expected.
 
 use ringroad_serve::Config;
+use rustix::fs::{CWD, FileType, Mode};
 use std::path::Path;
 
 /// Lines of `LINE: KEY: WHAT`.
@@ -424,4 +425,50 @@ fn an_answer_that_is_no_error_cannot_be_a_failure() {
     let route = "[[route]]\npath = \"/\"\nkind = \"proxy\"\nto = \"upstream:a\"\n";
     let found = mistakes(&format!("{table}{route}"));
     assert_eq!(found, ["3: upstream.a.retry.on: expected a number from 400 to 599, found 200"]);
+}
+
+#[test]
+fn a_file_that_is_no_regular_one_is_a_mistake_and_not_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let fifo = folder.path().join("fifo");
+    rustix::fs::mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let fifo = fifo.display().to_string();
+    let said = |text: &str| {
+        let wrong = Config::parse(text, &folder.path().join("site.toml")).expect_err("a mistake");
+        wrong.to_string()
+    };
+    for (key, text) in [
+        ("include", format!("include = [\"fifo\"]\n{ROUTE}")),
+        ("errors.404", format!("errors = {{ 404 = \"FILE\" }}\n{ROUTE}")),
+        ("errors.404.file", format!("errors = {{ 404 = {{ file = \"FILE\" }} }}\n{ROUTE}")),
+        ("auth.a.file", format!("[auth.a]\nkind = \"basic\"\nfile = \"FILE\"\n{ROUTE}")),
+        ("auth.a.keys", format!("[auth.a]\nkind = \"jwt\"\nkeys = \"FILE\"\n{ROUTE}")),
+        (
+            "upstream.u.tls.ca",
+            format!("upstream.u = {{ servers = [\"https://a\"], tls = {{ ca = \"FILE\" }} }}\n{ROUTE}"),
+        ),
+        (
+            "upstream.u.tls.key",
+            format!(
+                "upstream.u = {{ servers = [\"https://a\"], tls = {{ certificate = \"FILE\", key = \"FILE\" }} }}\n{ROUTE}"
+            ),
+        ),
+        ("redis.r.ca", format!("redis.r = {{ to = \"rediss://a:1\", ca = \"FILE\" }}\n{ROUTE}")),
+        (
+            "tls.acme.ca",
+            format!(
+                "listen = [{{ address = \":443\", tls = true }}]\n[tls.acme]\nagree_to_terms = true\nnames = [\"a.test\"]\n\
+                 state = \"state\"\nca = \"FILE\"\n{ROUTE}"
+            ),
+        ),
+    ] {
+        // A device has no end, and a folder is no file.
+        for (file, kind) in [(&*fifo, "a FIFO or pipe"), ("/dev/zero", "a device"), ("/", "a folder")] {
+            // What `include` names are patterns.
+            let text = text.replace("FILE", file).replace("[\"fifo\"]", &format!("[{file:?}]"));
+            let told = said(&text);
+            let expected = format!("{key}: {file}: {kind}, and a regular file is expected");
+            assert!(told.contains(&expected), "{told}\n{expected}");
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! Steps of routes: what requests and answers pass on their way.
 
-use crate::support::{behind, start};
+use crate::support::{Client, behind, start, wait_until};
 use ringroad_engine::DriverName;
 
 drivers!(header_rules_change_every_answer_and_short_ones_only_those_of_the_endpoint, |driver: DriverName| {
@@ -424,6 +424,62 @@ drivers!(answers_are_compressed_as_the_client_accepts_it, |driver: DriverName| {
     assert_eq!((head.status, head.header("Content-Encoding")), (200, Some("gzip")));
     assert_eq!((head.header("ETag"), head.header("Content-Length")), (Some(tag.as_str()), None));
     assert_eq!(client.ask("HEAD", "/page.html", &[]).header("Content-Length"), Some("5000"));
+});
+
+drivers!(a_part_by_date_is_never_joined_to_what_came_compressed, |driver: DriverName| {
+    let to = echo("Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n");
+    let rules = format!(
+        r#"
+        compress = {{ min = 100, with = ["gzip"] }}
+        [[route]]
+        path = "/"
+        kind = "static"
+        root = "."
+
+        [[route]]
+        path = "/app/"
+        kind = "proxy"
+        to = "{to}"
+        "#
+    );
+    let site = start(driver, &rules, |_| {});
+    let text = "a line of text\n".repeat(400);
+    site.write("page.txt", &text);
+    let mut client = site.client();
+    let gzip = ("Accept-Encoding", "gzip");
+    let whole = client.ask("GET", "/page.txt", &[gzip]);
+    assert_eq!((whole.status, whole.header("Content-Encoding")), (200, Some("gzip")));
+    // From then on the date is that of this state only.
+    wait_until("the file is no recent one", || {
+        let head = client.ask("HEAD", "/page.txt", &[]);
+        let date = head.header("Last-Modified").unwrap();
+        client.ask("HEAD", "/page.txt", &[("If-Modified-Since", date)]).status == 304
+    });
+    let head = client.ask("HEAD", "/page.txt", &[]);
+    let (tag, date) = (head.header("ETag").unwrap(), head.header("Last-Modified").unwrap());
+    let (weak, rest) = (format!("W/{tag}"), ("Range", "bytes=10-"));
+    for condition in [("If-Range", date), ("If-Range", &weak), ("If-Unmodified-Since", date)] {
+        let reply = client.ask("GET", "/page.txt", &[gzip, rest, condition]);
+        assert_eq!((reply.status, reply.header("Content-Encoding")), (200, Some("gzip")), "{condition:?}");
+        assert!(decoded("gzip", &reply.body) == text.as_bytes(), "{condition:?}");
+    }
+    // Where the plain bytes are meant for certain, a part of them is sent.
+    let plain = ("Accept-Encoding", "identity");
+    for lines in [&[gzip, rest, ("If-Range", tag)][..], &[plain, rest, ("If-Range", date)], &[gzip, rest]] {
+        let reply = client.ask("GET", "/page.txt", lines);
+        assert_eq!((reply.status, reply.header("Content-Encoding")), (206, None), "{lines:?}");
+        assert!(reply.body == text.as_bytes()[10..], "{lines:?}");
+    }
+    // A server behind is not asked for a part either.
+    let asked = |client: &mut Client, coding| {
+        let reply = client.ask("GET", "/app/", &[("Accept-Encoding", coding), rest, ("If-Range", date)]);
+        let body = match reply.header("Content-Encoding") {
+            Some(coding) => decoded(coding, &reply.body),
+            None => reply.body.clone(),
+        };
+        String::from_utf8(body).unwrap().contains("Range: bytes=10-\r\n")
+    };
+    assert!(!asked(&mut client, "gzip") && asked(&mut client, "identity"));
 });
 
 drivers!(a_trace_is_taken_made_and_passed_on, |driver: DriverName| {

@@ -303,6 +303,18 @@ drivers!(what_a_trusted_proxy_has_taken_over_tls_is_not_sent_there_again, |drive
     }
 });
 
+#[test]
+fn the_way_to_https_leads_to_the_host_that_a_trusted_proxy_was_asked_for() {
+    for (proxies, place) in [("127.0.0.1", "https://a.example/a"), ("192.0.2.1", "https://example.org/a")] {
+        let listen = "listen = { address = \"127.0.0.1:0\", redirect_https = true }";
+        let route = "[[route]]\npath = \"/\"\nkind = \"respond\"\nbody = \"plain\"\n";
+        let rules = format!("@{listen}\nclient_ip = {{ proxies = [\"{proxies}\"] }}\n{route}");
+        let site = start(DriverName::Epoll, &rules, |_| {});
+        let reply = site.client().ask("GET", "/a", &[("X-Forwarded-Host", "a.example:80")]);
+        assert_eq!((reply.status, reply.header("Location")), (301, Some(place)));
+    }
+}
+
 drivers!(new_certificates_are_taken_under_load_and_no_request_fails, |driver: DriverName| {
     let authority = Authority::new();
     // The server looks by itself as well, at any time: it must not find half of a pair.
