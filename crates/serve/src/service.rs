@@ -435,13 +435,14 @@ impl Listening {
 /// on without a copy. Drivers that wait for readiness use one after another, so a few are enough. io_uring's
 /// are all with the kernel, where each takes one answer: as many as ever, of which small requests touch one
 /// page each, as they would of small ones. On `threads` each worker has one of its own: there small ones
-/// stay.
+/// stay, and the number of threads is bounded.
 fn receive_buffers(driver: DriverName) -> impl Fn(Builder) -> Builder {
     const BYTES: usize = 60 * 1024;
     move |builder| match driver {
         DriverName::Epoll | DriverName::Poll | DriverName::Select => builder.buffers(16, BYTES),
         DriverName::IoUring => builder.buffers(128, BYTES),
         _ => builder,
+        DriverName::Threads => builder.workers(THREADS_MAX),
     }
 }
 
@@ -1166,7 +1167,15 @@ fn connections(driver: DriverName, limit: usize, workers: usize) -> usize {
         _ => (limit, 1, 0),
     };
     let left = (limit / 4).clamp(64, 512) + ahead;
-    (limit - left.min(limit / 2)) / each
+/// Threads of one worker that wait, on the driver of that name.
+const THREADS_MAX: u32 = 4096;
+
+    let connections = (limit - left.min(limit / 2)) / each;
+    if driver == DriverName::Threads {
+        // Some wait in both directions.
+        return connections.min(workers * (THREADS_MAX as usize / 4 * 3));
+    }
+    connections
 }
 
 #[cfg(test)]
@@ -1178,7 +1187,8 @@ mod tests {
         for (driver, limit, workers, most) in [
             (DriverName::Epoll, 20_000, 1, 19_488),
             (DriverName::IoUring, 20_000, 2, 19_360),
-            (DriverName::Threads, 20_000, 1, 9_744),
+            (DriverName::Threads, 20_000, 4, 9_744),
+            (DriverName::Threads, 20_000, 1, 3_072),
             (DriverName::Select, 20_000, 1, 768),
             (DriverName::Epoll, 1024, 1, 768),
             (DriverName::IoUring, 256, 1, 128),

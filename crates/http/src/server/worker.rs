@@ -215,8 +215,12 @@ pub(crate) struct Worker {
     /// The accepting task, while there is no room.
     acceptor: Cell<Option<Waker>>,
     listener: RefCell<Option<Canceller>>,
+    /// Why accepting has ended, if that was no stop.
+    accept_failed: Cell<Option<ringroad_engine::Error>>,
     /// Connections that count for their address, by their seat.
     counted: RefCell<HashMap<u32, Counted>>,
+    /// The request that is being refused with its handler at work, and the status.
+    pub(crate) refusing: Cell<Option<(ConnectionId, Status)>>,
     /// What happens to a request when its client leaves, where it has a rule of its own.
     rules: RefCell<HashMap<ConnectionId, OnClientGone>>,
 }
@@ -323,6 +327,8 @@ impl Worker {
             counted: RefCell::default(),
             rules: RefCell::default(),
         });
+            accept_failed: Cell::new(None),
+            refusing: Cell::new(None),
         HERE.with(|here| *here.borrow_mut() = Some(Rc::clone(&worker)));
         worker
     }
@@ -580,24 +586,20 @@ impl Worker {
         }
     }
 
-    /// Takes connections until it is stopped.
-    pub(crate) fn accept(
-        self: Rc<Worker>,
-        mut listener: Listener,
-    ) -> impl Future<Output = ringroad_engine::Result<()>> {
+    /// Takes connections until it is stopped. An error of the listener stops it, and is that of [`Self::run`].
+    pub(crate) fn accept(self: Rc<Worker>, mut listener: Listener) -> impl Future<Output = ()> {
         *self.listener.borrow_mut() = Some(listener.canceller());
         self.handle.listens.store(true, Ordering::Release);
         async move {
-            let ended = self.accept_all(&mut listener).await;
+            self.accept_all(&mut listener).await;
             self.handle.forget_socket();
             self.empty_backlog(listener);
             self.handle.listens.store(false, Ordering::Release);
             self.wake_main();
-            ended
         }
     }
 
-    async fn accept_all(self: &Rc<Worker>, listener: &mut Listener) -> ringroad_engine::Result<()> {
+    async fn accept_all(self: &Rc<Worker>, listener: &mut Listener) {
         loop {
             let accepted = listener.accept().await;
             let most = self.connections_max.get();
@@ -612,10 +614,12 @@ impl Worker {
                         Some(other) => self.hand_over(stream, other),
                     }
                 }
-                Err(why) if why.is_cancelled() => return Ok(()),
+                Err(why) if why.is_cancelled() => return,
+                // Told once: from then on accepting waits until there is room.
+                Err(why) if why.is_driver_limit() => add(&self.counts().accept_paused, 1),
                 Err(why) => {
-                    self.stop();
-                    return Err(why);
+                    self.accept_failed.set(Some(why));
+                    return self.stop();
                 }
             }
         }
@@ -735,7 +739,7 @@ impl Worker {
                 || began.elapsed() >= self.drain.get()
                 || self.workers.at_once.load(Ordering::Acquire);
             if is_over {
-                return Ok(());
+                return self.accept_failed.take().map_or(Ok(()), Err);
             }
         }
     }
