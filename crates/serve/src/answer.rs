@@ -11,7 +11,8 @@ use std::time::Instant;
 
 pub(crate) use ringroad_gate::flow::{AnsweredBy, Context, Tally, Watch};
 
-/// A request in progress. If it is dropped before its answer, the client has disconnected: 499, as in nginx.
+/// A request in progress. If it is dropped before its answer, its body was refused by the protocol layer, or
+/// the client has disconnected: 499, as in nginx.
 pub(crate) struct InFlight {
     /// `None` when it was recorded.
     flow: Option<Flow>,
@@ -75,7 +76,10 @@ impl Drop for InFlight {
     fn drop(&mut self) {
         if let Some(flow) = self.flow.take() {
             let took = flow.context.began.elapsed();
-            let end = End { status: CLIENT_GONE, bytes: 0, took, cut: Some("client_gone") };
+            let end = match flow.request.refused_with() {
+                Some(status) => End { status: status.code(), bytes: 0, took, cut: None },
+                None => End { status: CLIENT_GONE, bytes: 0, took, cut: Some("client_gone") },
+            };
             self.worker.finish(&flow, &end);
         }
     }

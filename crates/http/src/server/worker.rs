@@ -279,6 +279,10 @@ impl ConnectionHost for Worker {
         self.waiters.forget(id.index, waiter);
     }
 
+    fn refusing(&self, id: ConnectionId) -> Option<Status> {
+        self.refusing.get().filter(|(refused, _)| *refused == id).map(|(_, status)| status)
+    }
+
     fn inform(&self, id: ConnectionId, interim: Interim) -> bool {
         self.interims.push(id, interim)
     }
@@ -323,12 +327,12 @@ impl Worker {
             waiters: Waiters::default(),
             main: Cell::new(None),
             acceptor: Cell::new(None),
+            accept_failed: Cell::new(None),
+            refusing: Cell::new(None),
             listener: RefCell::new(None),
             counted: RefCell::default(),
             rules: RefCell::default(),
         });
-            accept_failed: Cell::new(None),
-            refusing: Cell::new(None),
         HERE.with(|here| *here.borrow_mut() = Some(Rc::clone(&worker)));
         worker
     }
@@ -463,12 +467,24 @@ impl Worker {
     }
 
     /// Reports a refusal.
-    #[cold]
     pub(crate) fn tell_refused(&self, id: ConnectionId, status: Option<Status>, reason: Reason, head: &[u8]) {
+        self.tell(id, status, reason, head, false);
+    }
+
+    /// The same. `begun`: a handler had the request, and was dropped.
+    #[cold]
+    pub(crate) fn tell(
+        &self,
+        id: ConnectionId,
+        status: Option<Status>,
+        reason: Reason,
+        head: &[u8],
+        begun: bool,
+    ) {
         if let Some(tell) = &self.settings.on_refused {
             let client = self.seats.info(id).and_then(|info| info.client);
             let head = head.get(..HEAD_TOLD_BYTES).unwrap_or(head);
-            tell(&Refused { client, status, reason, head });
+            tell(&Refused { client, status, reason, head, begun });
         }
     }
 
