@@ -386,7 +386,7 @@ struct WorkerSet {
 }
 
 /// Keys with new values that take effect only after a restart, each with the reason.
-pub const ONLY_AT_START: [&str; 7] = [
+pub const ONLY_AT_START: [&str; 8] = [
     "workers (an address has its threads from its start)",
     "reuse_port (it is set before a socket is bound)",
     "driver (a connection stays with the runtime it began on)",
@@ -394,6 +394,7 @@ pub const ONLY_AT_START: [&str; 7] = [
     "listen.tls, .http2, .proxy_protocol, .redirect_https (of an address that stays)",
     "tls.handshakes, .handshake_timeout (a worker has its line from its start)",
     "http2 (what a connection may do is told its client when it begins)",
+    "hub.NAME (its members stay with a hub of the same name)",
 ];
 
 static NEXT_LISTENING: AtomicU64 = AtomicU64::new(0);
@@ -441,8 +442,8 @@ fn receive_buffers(driver: DriverName) -> impl Fn(Builder) -> Builder {
     move |builder| match driver {
         DriverName::Epoll | DriverName::Poll | DriverName::Select => builder.buffers(16, BYTES),
         DriverName::IoUring => builder.buffers(128, BYTES),
-        _ => builder,
         DriverName::Threads => builder.workers(THREADS_MAX),
+        _ => builder,
     }
 }
 
@@ -780,8 +781,18 @@ impl Service {
                 None => start_app(app, self.shared.choice.driver(), &self.shared.events)?,
             });
         }
+        let control = match &config.control {
+            Some(path) if self.made_with.control.as_ref() != Some(path) => {
+                let control = Control::start(path, &self.shared);
+                Some(control.map_err(|why| StartError::Control(path.clone(), why))?)
+            }
+            _ => None,
+        };
         create_log(log.as_ref())?;
         // Nothing fails from here on.
+        if config.control != self.made_with.control {
+            self.control = control;
+        }
         for (pool, app) in apps.iter().zip(&config.apps) {
             if old.apps.iter().any(|known| Arc::ptr_eq(known, pool)) {
                 pool.begin_reload(Some(told_driver(app, self.shared.choice.driver())));
@@ -938,6 +949,7 @@ impl Service {
             config.listen.iter().any(speaks_otherwise),
             self.shared.tls().is_some() && handshakes(made) != handshakes(config),
             made.http2 != config.http2,
+            config.hubs.iter().any(|hub| self.shared.plan().config.hubs.iter().any(|one| hub.waits_for(one))),
         ];
         ONLY_AT_START.iter().zip(differs).filter(|(_, differs)| *differs).map(|(name, _)| *name).collect()
     }
@@ -1155,21 +1167,21 @@ fn shares(free: usize, proxies: bool, clients: Option<usize>, upstreams: Option<
     }
 }
 
+/// Threads of one worker that wait, on the driver of that name.
+const THREADS_MAX: u32 = 4096;
+
 /// Connections that a process may have under a limit of open files.
 fn connections(driver: DriverName, limit: usize, workers: usize) -> usize {
     let (limit, each, ahead) = match driver {
         // Its sets end there.
         DriverName::Select => (limit.min(1024), 1, 0),
-        // One that waits has a worker, which has a descriptor too.
+        // One that waits has a thread, which has a descriptor too.
         DriverName::Threads => (limit, 2, 0),
         // The kernel takes so many out of the backlog before a worker asks.
         DriverName::IoUring => (limit, 1, 64 * workers),
         _ => (limit, 1, 0),
     };
     let left = (limit / 4).clamp(64, 512) + ahead;
-/// Threads of one worker that wait, on the driver of that name.
-const THREADS_MAX: u32 = 4096;
-
     let connections = (limit - left.min(limit / 2)) / each;
     if driver == DriverName::Threads {
         // Some wait in both directions.
