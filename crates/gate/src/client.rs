@@ -118,8 +118,8 @@ fn forwarded_for(element: &str) -> Option<IpAddr> {
     address(value)
 }
 
-/// The value of a line that proxies write. Of several lines the last: those before it are of the client, or of
-/// proxies further away.
+/// The value of a line that proxies write. Of several lines the last: those before it are of the client, or
+/// of proxies further away.
 pub fn told<'f>(fields: Fields<'f>, name: &str) -> Option<&'f str> {
     fields.get_all(name).last().and_then(|value| str::from_utf8(value).ok())
 }

@@ -46,8 +46,8 @@ impl BodyEncoder {
         !matches!(self.framing, Framing::None | Framing::Unsent { .. })
     }
 
-    /// Whether the peer can tell a body that breaks off from a whole one: not where the connection's end is the
-    /// body's.
+    /// Whether the peer can tell a body that breaks off from a whole one: not where the connection's end is
+    /// the body's.
     pub fn tells_its_end(&self) -> bool {
         !matches!(self.framing, Framing::UntilClose)
     }

@@ -296,8 +296,9 @@ impl Request {
         ClientGone::new(self.host().map(Rc::clone), self.connection_id())
     }
 
-    /// The status that this request is answered with in place of the handler's response, because its body breaks
-    /// the protocol or a limit. It is known while the handler has its last look, and while it is dropped.
+    /// The status that this request is answered with in place of the handler's response, because its body
+    /// breaks the protocol or a limit. It is known while the handler has its last look, and while it is
+    /// dropped.
     pub fn refused_with(&self) -> Option<Status> {
         self.host()?.refusing(self.connection_id())
     }

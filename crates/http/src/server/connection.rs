@@ -699,8 +699,8 @@ impl Connection {
         }
     }
 
-    /// Answers with `status`, as the last thing on this connection. `begun`: in place of a handler that had the
-    /// request.
+    /// Answers with `status`, as the last thing on this connection. `begun`: in place of a handler that had
+    /// the request.
     pub(super) async fn say(&mut self, status: Status, reason: Reason, begun: bool) -> bool {
         let mut out = pool::buffer();
         let (worker, seat) = (&self.guard.worker, self.guard.seat);
@@ -794,8 +794,8 @@ pub(super) fn ending(client_closes: bool, requests: &Requests) -> Ending {
     if client_closes && requests.phase() == Phase::Closed { Ending::Close } else { Ending::Linger }
 }
 
-/// Answers what was no request, behind the answers to those before it. `head` is what there is of it. `begun`:
-/// its handler had it.
+/// Answers what was no request, behind the answers to those before it. `head` is what there is of it.
+/// `begun`: its handler had it.
 #[cold]
 pub(super) fn refuse(
     worker: &Worker,

@@ -675,8 +675,8 @@ impl Connection {
                     return Some(Outcome::BodyFailed);
                 }
                 Polled::Failed => {
-                    // The answers before it, and the head: the client sees that the body is missing, where its
-                    // length or its end is told.
+                    // The answers before it, and the head: the client sees that the body is missing, where
+                    // its length or its end is told.
                     if !out.is_empty() && encoder.tells_its_end() {
                         self.wait_for(Waits::Send);
                         self.send(out).await;

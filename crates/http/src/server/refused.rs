@@ -1,4 +1,5 @@
-//! Reports of requests that the protocol layer refuses: no handler gets them, or one that has begun is dropped.
+//! Reports of requests that the protocol layer refuses: no handler gets them, or one that has begun is
+//! dropped.
 
 use super::seats::Waits;
 use crate::tls::TlsErrorKind;

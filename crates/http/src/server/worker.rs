@@ -602,7 +602,8 @@ impl Worker {
         }
     }
 
-    /// Takes connections until it is stopped. An error of the listener stops it, and is that of [`Self::run`].
+    /// Takes connections until it is stopped. An error of the listener stops it, and is that of
+    /// [`Self::run`].
     pub(crate) fn accept(self: Rc<Worker>, mut listener: Listener) -> impl Future<Output = ()> {
         *self.listener.borrow_mut() = Some(listener.canceller());
         self.handle.listens.store(true, Ordering::Release);
