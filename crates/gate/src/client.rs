@@ -5,6 +5,7 @@
 //! the client.
 
 use ipnet::IpNet;
+use ringroad_http::Fields;
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -115,6 +116,12 @@ fn forwarded_for(element: &str) -> Option<IpAddr> {
     let pairs = element.split(';').filter_map(|pair| pair.split_once('='));
     let (_, value) = pairs.rev().find(|(name, _)| name.trim().eq_ignore_ascii_case("for"))?;
     address(value)
+}
+
+/// The value of a line that proxies write. Of several lines the last: those before it are of the client, or
+/// of proxies further away.
+pub fn told<'f>(fields: Fields<'f>, name: &str) -> Option<&'f str> {
+    fields.get_all(name).last().and_then(|value| str::from_utf8(value).ok())
 }
 
 /// Appends an address, as `Display` writes it. A proxied request has three of them, and the formatter takes

@@ -5,7 +5,7 @@
 //! flows of a worker share: its clock, ids and random numbers. When all of the answer was sent, or no more
 //! of it will be, the steps get the flow once more with its [`End`].
 
-use crate::client::Trust;
+use crate::client::{Trust, told};
 use crate::path;
 use crate::template::{Values, Variable};
 use ringroad_http::{EncodeError, Request, Response, Version};
@@ -363,7 +363,7 @@ impl Flow {
     /// `https` or `http`, as the client speaks it: what a trusted proxy says counts.
     pub fn scheme(&self) -> &'static str {
         self.see_client();
-        let told = self.request.header("x-forwarded-proto").map(str::trim);
+        let told = told(self.request.headers(), "x-forwarded-proto").map(str::trim);
         match told.filter(|_| self.context.comes_by_proxy()) {
             Some(told) if told.eq_ignore_ascii_case("https") => "https",
             Some(told) if told.eq_ignore_ascii_case("http") => "http",
@@ -375,7 +375,7 @@ impl Flow {
     /// counts. Empty where there is none.
     pub fn authority(&self) -> &str {
         let own = self.request.authority().unwrap_or_default();
-        let Some(told) = self.request.header("x-forwarded-host") else { return own };
+        let Some(told) = told(self.request.headers(), "x-forwarded-host") else { return own };
         self.see_client();
         // The first one of a list is what the client's own proxy was asked for.
         let told = told.split(',').next().unwrap_or_default().trim();

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 pub(crate) use ringroad_gate::flow::{AnsweredBy, Context, Tally, Watch};
 
-/// A request in progress. If it is dropped before its answer, the client has disconnected: 499, as in nginx.
+/// A request in progress. If it is dropped before its answer, its body was refused by the protocol layer, or
+/// the client has disconnected: 499, as in nginx.
 pub(crate) struct InFlight(Box<Record>);
 
 /// What is recorded of a request. Its memory is the worker's, and used again.
@@ -124,7 +125,10 @@ impl Drop for Record {
     fn drop(&mut self) {
         if let (Some(flow), Some(worker)) = (self.flow.take(), self.worker.take()) {
             let took = flow.context.began.elapsed();
-            let end = End { status: CLIENT_GONE, bytes: 0, took, cut: Some("client_gone") };
+            let end = match flow.request.refused_with() {
+                Some(status) => End { status: status.code(), bytes: 0, took, cut: None },
+                None => End { status: CLIENT_GONE, bytes: 0, took, cut: Some("client_gone") },
+            };
             worker.finish(&flow, &end);
         }
     }

@@ -15,6 +15,7 @@ use ringroad_app::{
     AnswerBody, Answered, Exchange, Failed, FileAnswer, Incoming, Links, Pool, Refused, Ticket,
 };
 use ringroad_engine::{spawn, spawn_blocking, time};
+use ringroad_gate::client::told;
 use ringroad_gate::flow;
 use ringroad_gate::upstream::{CollectError, Collected, Spool, SpoolReader, hash};
 use ringroad_gate::words;
@@ -206,7 +207,7 @@ pub(crate) struct Asked {
 impl Asked {
     pub(crate) fn of(place: &AppPlace, request: &Request, asking: &flow::Context) -> Asked {
         let trusted = asking.comes_by_proxy();
-        let is_secure = match request.header("x-forwarded-proto") {
+        let is_secure = match told(request.headers(), "x-forwarded-proto") {
             Some(proto) if trusted && proto.trim().eq_ignore_ascii_case("https") => true,
             _ => request.scheme() == "https",
         };

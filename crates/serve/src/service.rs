@@ -390,7 +390,7 @@ struct WorkerSet {
 }
 
 /// Keys with new values that take effect only after a restart, each with the reason.
-pub const ONLY_AT_START: [&str; 7] = [
+pub const ONLY_AT_START: [&str; 8] = [
     "workers (an address has its threads from its start)",
     "reuse_port (it is set before a socket is bound)",
     "driver (a connection stays with the runtime it began on)",
@@ -398,6 +398,7 @@ pub const ONLY_AT_START: [&str; 7] = [
     "listen.tls, .http2, .proxy_protocol, .redirect_https (of an address that stays)",
     "tls.handshakes, .handshake_timeout (a worker has its line from its start)",
     "http2 (what a connection may do is told its client when it begins)",
+    "hub.NAME (its members stay with a hub of the same name)",
 ];
 
 static NEXT_LISTENING: AtomicU64 = AtomicU64::new(0);
@@ -439,12 +440,13 @@ impl Listening {
 /// on without a copy. Drivers that wait for readiness use one after another, so a few are enough. io_uring's
 /// are all with the kernel, where each takes one answer: as many as ever, of which small requests touch one
 /// page each, as they would of small ones. On `threads` each worker has one of its own: there small ones
-/// stay.
+/// stay, and the number of threads is bounded.
 fn receive_buffers(driver: DriverName) -> impl Fn(Builder) -> Builder {
     const BYTES: usize = 60 * 1024;
     move |builder| match driver {
         DriverName::Epoll | DriverName::Poll | DriverName::Select => builder.buffers(16, BYTES),
         DriverName::IoUring => builder.buffers(128, BYTES),
+        DriverName::Threads => builder.workers(THREADS_MAX),
         _ => builder,
     }
 }
@@ -783,8 +785,18 @@ impl Service {
                 None => start_app(app, self.shared.choice.driver(), &self.shared.events)?,
             });
         }
+        let control = match &config.control {
+            Some(path) if self.made_with.control.as_ref() != Some(path) => {
+                let control = Control::start(path, &self.shared);
+                Some(control.map_err(|why| StartError::Control(path.clone(), why))?)
+            }
+            _ => None,
+        };
         create_log(log.as_ref())?;
         // Nothing fails from here on.
+        if config.control != self.made_with.control {
+            self.control = control;
+        }
         for (pool, app) in apps.iter().zip(&config.apps) {
             if old.apps.iter().any(|known| Arc::ptr_eq(known, pool)) {
                 pool.begin_reload(Some(told_driver(app, self.shared.choice.driver())));
@@ -941,6 +953,7 @@ impl Service {
             config.listen.iter().any(speaks_otherwise),
             self.shared.tls().is_some() && handshakes(made) != handshakes(config),
             made.http2 != config.http2,
+            config.hubs.iter().any(|hub| self.shared.plan().config.hubs.iter().any(|one| hub.waits_for(one))),
         ];
         ONLY_AT_START.iter().zip(differs).filter(|(_, differs)| *differs).map(|(name, _)| *name).collect()
     }
@@ -1158,19 +1171,27 @@ fn shares(free: usize, proxies: bool, clients: Option<usize>, upstreams: Option<
     }
 }
 
+/// Threads of one worker that wait, on the driver of that name.
+const THREADS_MAX: u32 = 4096;
+
 /// Connections that a process may have under a limit of open files.
 fn connections(driver: DriverName, limit: usize, workers: usize) -> usize {
     let (limit, each, ahead) = match driver {
         // Its sets end there.
         DriverName::Select => (limit.min(1024), 1, 0),
-        // One that waits has a worker, which has a descriptor too.
+        // One that waits has a thread, which has a descriptor too.
         DriverName::Threads => (limit, 2, 0),
         // The kernel takes so many out of the backlog before a worker asks.
         DriverName::IoUring => (limit, 1, 64 * workers),
         _ => (limit, 1, 0),
     };
     let left = (limit / 4).clamp(64, 512) + ahead;
-    (limit - left.min(limit / 2)) / each
+    let connections = (limit - left.min(limit / 2)) / each;
+    if driver == DriverName::Threads {
+        // Some wait in both directions.
+        return connections.min(workers * (THREADS_MAX as usize / 4 * 3));
+    }
+    connections
 }
 
 #[cfg(test)]
@@ -1182,7 +1203,8 @@ mod tests {
         for (driver, limit, workers, most) in [
             (DriverName::Epoll, 20_000, 1, 19_488),
             (DriverName::IoUring, 20_000, 2, 19_360),
-            (DriverName::Threads, 20_000, 1, 9_744),
+            (DriverName::Threads, 20_000, 4, 9_744),
+            (DriverName::Threads, 20_000, 1, 3_072),
             (DriverName::Select, 20_000, 1, 768),
             (DriverName::Epoll, 1024, 1, 768),
             (DriverName::IoUring, 256, 1, 128),

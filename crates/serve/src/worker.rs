@@ -504,6 +504,10 @@ fn choose<'s>(site: &'s Site, flow: &Flow) -> Result<&'s Rc<Target>, Box<Respons
         // here.
         return Err(not_served().into());
     }
+    if request.method() == Method::Options && request.path() == "*" {
+        // It asks the server as a whole, as a ping does (RFC 9110 §9.3.7): no route has this target.
+        return Err(Response::empty(Status::NO_CONTENT).into());
+    }
     let spelled = Spellings::of_request(request).map_err(|why| page::bad_path(why, context))?;
     let found = site.find(flow, &spelled).map_err(|why| page::bad_path(why, context))?;
     let target = match found {

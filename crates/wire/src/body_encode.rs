@@ -46,6 +46,12 @@ impl BodyEncoder {
         !matches!(self.framing, Framing::None | Framing::Unsent { .. })
     }
 
+    /// Whether the peer can tell a body that breaks off from a whole one: not where the connection's end is
+    /// the body's.
+    pub fn tells_its_end(&self) -> bool {
+        !matches!(self.framing, Framing::UntilClose)
+    }
+
     /// Writes a piece of the body, framed. After HEAD it writes nothing.
     #[inline]
     pub fn data(&mut self, out: &mut Vec<u8>, data: &[u8]) -> Result<(), EncodeError> {

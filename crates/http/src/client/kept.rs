@@ -35,7 +35,7 @@ struct Shared<K, C> {
     /// Connections by server, the most recently used last.
     idle: RefCell<ByServer<K, C>>,
     /// Maximum number of idle connections for each server, and of all.
-    most: usize,
+    most: Cell<usize>,
     most_of_all: usize,
     /// Connections that were ever kept.
     kept: Cell<u64>,
@@ -112,14 +112,21 @@ impl<K: Eq + Hash + Clone + 'static, C: Receive + 'static> KeptConnections<K, C>
     /// closed which was used longest ago.
     pub fn bounded(most: usize, most_of_all: usize) -> KeptConnections<K, C> {
         let (idle, kept, looks) = (RefCell::default(), Cell::new(0), Cell::new(false));
+        let most = Cell::new(most);
         KeptConnections { shared: Rc::new(Shared { idle, most, most_of_all, kept, looks }) }
+    }
+
+    /// Sets the most connections for each server that later exchanges leave. Those that are idle stay.
+    pub fn set_most(&self, most: usize) {
+        self.shared.most.set(most);
     }
 
     /// Keeps a connection on which an exchange has ended, for so long. If there are enough to its server, it
     /// is closed.
     pub fn keep(&self, server: K, connection: C, span: Duration) {
         let Shared { most, most_of_all, kept, .. } = &*self.shared;
-        if span.is_zero() || *most == 0 || *most_of_all == 0 {
+        let most = most.get();
+        if span.is_zero() || most == 0 || *most_of_all == 0 {
             return;
         }
         let number = kept.get();
@@ -137,7 +144,7 @@ impl<K: Eq + Hash + Clone + 'static, C: Receive + 'static> KeptConnections<K, C>
                 Some(of_server) => of_server,
                 None => all.entry(server.clone()).or_default(),
             };
-            if of_server.len() >= *most {
+            if of_server.len() >= most {
                 return;
             }
             of_server.push(Rc::clone(&idle));

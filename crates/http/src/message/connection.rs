@@ -5,7 +5,7 @@
 //! for is looked up there.
 
 use super::interim::Interim;
-use ringroad_wire::Method;
+use ringroad_wire::{Method, Status};
 use std::fmt;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -101,6 +101,8 @@ pub(crate) trait ConnectionHost {
     /// Keeps a head for the client, which is sent when the handler waits, or before its response. `false`: it
     /// is not.
     fn inform(&self, id: ConnectionId, interim: Interim) -> bool;
+    /// The status of the refusal that takes the place of the handler's response.
+    fn refusing(&self, id: ConnectionId) -> Option<Status>;
     /// Sets the fate of the handler when the client leaves; `None`: as the server says.
     fn set_on_client_gone(&self, id: ConnectionId, what: Option<OnClientGone>);
     /// Removes a waiter that is not polled any more.
@@ -128,6 +130,10 @@ impl ConnectionHost for Remembered {
 
     fn poll_stopping(&self, _: &mut Option<u64>, _: &mut Context<'_>) -> Poll<()> {
         Poll::Pending
+    }
+
+    fn refusing(&self, _: ConnectionId) -> Option<Status> {
+        None
     }
 
     // The client of the first request has its answer, or has left.

@@ -16,7 +16,7 @@ use crate::pool;
 use percent_encoding::percent_decode_str;
 use ringroad_wire::{
     BodySize, EncodeError, Encoder, Event, FieldBlock, Fields, Form, HeadEdit, Limits, Method, RequestHead,
-    RequestMeta, Requests, Scratch, Slot, Version,
+    RequestMeta, Requests, Scratch, Slot, Status, Version,
 };
 #[cfg(feature = "json")]
 use serde::de::DeserializeOwned;
@@ -294,6 +294,13 @@ impl Request {
     /// dropped.
     pub fn client_gone(&self) -> ClientGone {
         ClientGone::new(self.host().map(Rc::clone), self.connection_id())
+    }
+
+    /// The status that this request is answered with in place of the handler's response, because its body
+    /// breaks the protocol or a limit. It is known while the handler has its last look, and while it is
+    /// dropped.
+    pub fn refused_with(&self) -> Option<Status> {
+        self.host()?.refusing(self.connection_id())
     }
 
     /// Sets the fate of this request's handler when the client leaves, in place of

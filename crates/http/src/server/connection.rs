@@ -561,7 +561,7 @@ impl Connection {
                         Some(if is_first && worker.settings.prior_knowledge && is_preface(head) {
                             Step::Http2
                         } else {
-                            refuse(worker, seat, std::mem::take(out), why, head)
+                            refuse(worker, seat, std::mem::take(out), why, head, false)
                         })
                     }
                 });
@@ -599,7 +599,7 @@ impl Connection {
             if let Ok(route) = &found
                 && let Err(why) = requests.limit_body(worker.router.body_bytes_max(*route))
             {
-                return Err(Some(refuse(worker, seat, std::mem::take(out), why, &[])));
+                return Err(Some(refuse(worker, seat, std::mem::take(out), why, &[], false)));
             }
         }
         let started = match found {
@@ -609,8 +609,10 @@ impl Connection {
                 if let Some(incoming) = &incoming {
                     // What is there of the body is there when the handler looks.
                     if let Some(refused) = super::exchange::feed(worker, requests, incoming, input, at) {
-                        let _ = route.start(request, context);
-                        return Err(Some(refuse(worker, seat, std::mem::take(out), refused, &[])));
+                        worker.refusing.set(Some((seat, refused.status())));
+                        drop(route.start(request, context));
+                        worker.refusing.set(None);
+                        return Err(Some(refuse(worker, seat, std::mem::take(out), refused, &[], true)));
                     }
                     // More of it has to be received, whatever is left of what is here.
                     *starved = !incoming.is_complete();
@@ -683,7 +685,7 @@ impl Connection {
         // A head that was cut: its sender may still be reading.
         let phase = self.requests.phase();
         if let (Phase::Head, Err(why)) = (phase, self.requests.end_of_input()) {
-            self.say(why.status(), Reason::Protocol(why)).await;
+            self.say(why.status(), Reason::Protocol(why), false).await;
         }
     }
 
@@ -696,7 +698,7 @@ impl Connection {
             Verdict::Overdue(waits) => {
                 add(&self.guard.worker.counts().timed_out, 1);
                 let asks = matches!(waits, Waits::Head | Waits::Body) && !self.skipping;
-                if asks && self.say(Status::REQUEST_TIMEOUT, Reason::overdue(waits)).await {
+                if asks && self.say(Status::REQUEST_TIMEOUT, Reason::overdue(waits), false).await {
                     self.end(Ending::Linger).await;
                 }
             }
@@ -704,12 +706,13 @@ impl Connection {
         }
     }
 
-    /// Answers with `status`, as the last thing on this connection.
-    pub(super) async fn say(&mut self, status: Status, reason: Reason) -> bool {
+    /// Answers with `status`, as the last thing on this connection. `begun`: in place of a handler that had
+    /// the request.
+    pub(super) async fn say(&mut self, status: Status, reason: Reason, begun: bool) -> bool {
         let mut out = pool::buffer();
         let (worker, seat) = (&self.guard.worker, self.guard.seat);
         let head = self.carry.rest();
-        worker.tell_refused(seat, Some(status), reason, head);
+        worker.tell(seat, Some(status), reason, head, begun);
         worker.counts().responded(status);
         encode::response(&mut out, &worker.heads.borrow(), refused_reply(head), refusal(status));
         self.wait_for(Waits::Send);
@@ -791,6 +794,7 @@ pub(super) fn ending(client_closes: bool, requests: &Requests) -> Ending {
 }
 
 /// Answers what was no request, behind the answers to those before it. `head` is what there is of it.
+/// `begun`: its handler had it.
 #[cold]
 pub(super) fn refuse(
     worker: &Worker,
@@ -798,11 +802,12 @@ pub(super) fn refuse(
     mut out: Vec<u8>,
     why: ringroad_wire::Error,
     head: &[u8],
+    begun: bool,
 ) -> Step {
     let status = why.status();
     add(&worker.counts().refused, 1);
     worker.counts().responded(status);
-    worker.tell_refused(seat, Some(status), Reason::Protocol(why), head);
+    worker.tell(seat, Some(status), Reason::Protocol(why), head, begun);
     encode::response(&mut out, &worker.heads.borrow(), refused_reply(head), refusal(status));
     worker.seats.set(seat, Waits::Send, worker.now());
     Step::Last(out, Ending::Linger)

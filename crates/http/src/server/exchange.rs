@@ -312,8 +312,10 @@ impl Connection {
 
     /// The rest of a request is lost: says so.
     async fn give_up(&mut self, lost: Lost) -> AfterExchange {
+        // The handler is gone, and has seen it.
+        self.guard.worker.refusing.set(None);
         if let Lost::Refused(status, reason) = lost
-            && self.say(status, reason).await
+            && self.say(status, reason, true).await
         {
             return AfterExchange::End(Ending::Linger);
         }
@@ -458,6 +460,7 @@ impl Connection {
                         add(&self.guard.worker.counts().timed_out, 1);
                     }
                     incoming.fail(BodyError::TooSlow);
+                    worker.refusing.set(Some((seat, Status::REQUEST_TIMEOUT)));
                     Lost::Refused(Status::REQUEST_TIMEOUT, Reason::SlowBody)
                 }
                 First::Received(Err(why)) => {
@@ -513,6 +516,7 @@ impl Connection {
         self.carry.keep(carry, at);
         let Some(why) = refused else { return Ok(()) };
         add(&self.guard.worker.counts().refused, 1);
+        self.guard.worker.refusing.set(Some((self.guard.seat, why.status())));
         let _ = poll_fn(|context| Poll::Ready(work(context).is_ready())).await;
         Err(Lost::Refused(why.status(), Reason::Protocol(why)))
     }
@@ -669,7 +673,15 @@ impl Connection {
                     worker.tell_refused(self.guard.seat, None, Reason::Panicked, &[]);
                     return Some(Outcome::BodyFailed);
                 }
-                Polled::Failed => return Some(Outcome::BodyFailed),
+                Polled::Failed => {
+                    // The answers before it, and the head: the client sees that the body is missing, where
+                    // its length or its end is told.
+                    if !out.is_empty() && encoder.tells_its_end() {
+                        self.wait_for(Waits::Send);
+                        self.send(out).await;
+                    }
+                    return Some(Outcome::BodyFailed);
+                }
                 Polled::Piece(Piece::Trailers(lines)) => {
                     trailers = Some(lines);
                     break;

@@ -1,4 +1,5 @@
-//! Reports of requests that the protocol layer refuses; no handler gets them.
+//! Reports of requests that the protocol layer refuses: no handler gets them, or one that has begun is
+//! dropped.
 
 use super::seats::Waits;
 use crate::tls::TlsErrorKind;
@@ -7,7 +8,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// A request, or input that is no request, that was answered without a handler or not at all.
+/// A request, or input that is no request, that was answered by no handler or not at all.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Refused<'a> {
@@ -20,6 +21,9 @@ pub struct Refused<'a> {
     /// The beginning of the request as far as it had come and is still there, at most 1 KiB: the client's
     /// bytes, to be escaped before they are shown.
     pub head: &'a [u8],
+    /// A handler had the request already: its body was refused, and the handler was dropped
+    /// ([`Request::refused_with`](crate::Request::refused_with)).
+    pub begun: bool,
 }
 
 /// The reason of a refusal.

@@ -215,8 +215,12 @@ pub(crate) struct Worker {
     /// The accepting task, while there is no room.
     acceptor: Cell<Option<Waker>>,
     listener: RefCell<Option<Canceller>>,
+    /// Why accepting has ended, if that was no stop.
+    accept_failed: Cell<Option<ringroad_engine::Error>>,
     /// Connections that count for their address, by their seat.
     counted: RefCell<HashMap<u32, Counted>>,
+    /// The request that is being refused with its handler at work, and the status.
+    pub(crate) refusing: Cell<Option<(ConnectionId, Status)>>,
     /// What happens to a request when its client leaves, where it has a rule of its own.
     rules: RefCell<HashMap<ConnectionId, OnClientGone>>,
 }
@@ -275,6 +279,10 @@ impl ConnectionHost for Worker {
         self.waiters.forget(id.index, waiter);
     }
 
+    fn refusing(&self, id: ConnectionId) -> Option<Status> {
+        self.refusing.get().filter(|(refused, _)| *refused == id).map(|(_, status)| status)
+    }
+
     fn inform(&self, id: ConnectionId, interim: Interim) -> bool {
         self.interims.push(id, interim)
     }
@@ -319,6 +327,8 @@ impl Worker {
             waiters: Waiters::default(),
             main: Cell::new(None),
             acceptor: Cell::new(None),
+            accept_failed: Cell::new(None),
+            refusing: Cell::new(None),
             listener: RefCell::new(None),
             counted: RefCell::default(),
             rules: RefCell::default(),
@@ -457,12 +467,24 @@ impl Worker {
     }
 
     /// Reports a refusal.
-    #[cold]
     pub(crate) fn tell_refused(&self, id: ConnectionId, status: Option<Status>, reason: Reason, head: &[u8]) {
+        self.tell(id, status, reason, head, false);
+    }
+
+    /// The same. `begun`: a handler had the request, and was dropped.
+    #[cold]
+    pub(crate) fn tell(
+        &self,
+        id: ConnectionId,
+        status: Option<Status>,
+        reason: Reason,
+        head: &[u8],
+        begun: bool,
+    ) {
         if let Some(tell) = &self.settings.on_refused {
             let client = self.seats.info(id).and_then(|info| info.client);
             let head = head.get(..HEAD_TOLD_BYTES).unwrap_or(head);
-            tell(&Refused { client, status, reason, head });
+            tell(&Refused { client, status, reason, head, begun });
         }
     }
 
@@ -580,24 +602,21 @@ impl Worker {
         }
     }
 
-    /// Takes connections until it is stopped.
-    pub(crate) fn accept(
-        self: Rc<Worker>,
-        mut listener: Listener,
-    ) -> impl Future<Output = ringroad_engine::Result<()>> {
+    /// Takes connections until it is stopped. An error of the listener stops it, and is that of
+    /// [`Self::run`].
+    pub(crate) fn accept(self: Rc<Worker>, mut listener: Listener) -> impl Future<Output = ()> {
         *self.listener.borrow_mut() = Some(listener.canceller());
         self.handle.listens.store(true, Ordering::Release);
         async move {
-            let ended = self.accept_all(&mut listener).await;
+            self.accept_all(&mut listener).await;
             self.handle.forget_socket();
             self.empty_backlog(listener);
             self.handle.listens.store(false, Ordering::Release);
             self.wake_main();
-            ended
         }
     }
 
-    async fn accept_all(self: &Rc<Worker>, listener: &mut Listener) -> ringroad_engine::Result<()> {
+    async fn accept_all(self: &Rc<Worker>, listener: &mut Listener) {
         loop {
             let accepted = listener.accept().await;
             let most = self.connections_max.get();
@@ -612,10 +631,12 @@ impl Worker {
                         Some(other) => self.hand_over(stream, other),
                     }
                 }
-                Err(why) if why.is_cancelled() => return Ok(()),
+                Err(why) if why.is_cancelled() => return,
+                // Told once: from then on accepting waits until there is room.
+                Err(why) if why.is_driver_limit() => add(&self.counts().accept_paused, 1),
                 Err(why) => {
-                    self.stop();
-                    return Err(why);
+                    self.accept_failed.set(Some(why));
+                    return self.stop();
                 }
             }
         }
@@ -735,7 +756,7 @@ impl Worker {
                 || began.elapsed() >= self.drain.get()
                 || self.workers.at_once.load(Ordering::Acquire);
             if is_over {
-                return Ok(());
+                return self.accept_failed.take().map_or(Ok(()), Err);
             }
         }
     }

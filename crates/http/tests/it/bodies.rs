@@ -190,8 +190,15 @@ drivers!(a_stream_that_fails_or_is_too_short_ends_the_connection_without_an_end,
         Body::stream(receiver)
     };
     let short = |_: Request| async { Body::stream_of(6, Once::of("piece")) };
-    let server = start(driver, server().route("/fails", get(fails)).route("/short", get(short)));
-    for (path, begun) in [("/fails", "5\r\nbegun"), ("/short", "piece")] {
+    let never = |_: Request| async {
+        let (sender, receiver) = sync::bounded::<Result<&'static str, std::io::Error>>(1);
+        sender.try_send(Err(std::io::Error::other("on purpose"))).unwrap();
+        Body::stream(receiver)
+    };
+    let server = server().route("/fails", get(fails)).route("/short", get(short)).route("/never", get(never));
+    let server = start(driver, server);
+    let cases = [("/fails", "5\r\nbegun"), ("/short", "piece"), ("/never", "chunked\r\n\r\n")];
+    for (path, begun) in cases {
         let mut client = Client::new(server.address());
         let all = client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")).rest();
         let all = String::from_utf8(all).unwrap();

@@ -106,6 +106,24 @@ drivers!(at_the_limit_the_next_waits_while_all_connections_are_busy, |driver: Dr
     assert_eq!(server.counters().evicted, 0);
 });
 
+drivers!(
+    /// On threads each connection that waits has one; an accept that finds none fails once, and waits from
+    /// then on.
+    a_server_without_a_free_thread_goes_on_when_connections_end,
+    |driver: DriverName| {
+        let server = Server::new().tune(|builder| builder.workers(8)).route("/", get(hello));
+        let server = start(driver, server);
+        let mut clients: Vec<_> = (0..24).map(|_| Client::new(server.address())).collect();
+        for client in &mut clients {
+            client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        }
+        for mut client in clients {
+            assert_eq!(client.reply().status, 200);
+        }
+        assert!(!server.has_ended());
+    }
+);
+
 drivers!(at_the_limit_the_connection_that_is_idle_for_longest_makes_room, |driver: DriverName| {
     let two = NonZeroUsize::new(2).unwrap();
     let server = start(driver, Server::new().connections_max(two).route("/", get(hello)));

@@ -187,3 +187,28 @@ drivers!(a_proxy_header_is_believed_from_listed_addresses_and_from_no_others, |d
     client.send(format!("PROXY TCP4 192.0.2.7 198.51.100.1 56324 443\r\n{request}"));
     assert_eq!(client.reply().status, 400);
 });
+
+/// The listening socket of an address, found among the descriptors of this process.
+fn listener_of(address: SocketAddr) -> OwnedFd {
+    use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
+    let own = pidfd_open(getpid(), PidfdFlags::empty()).unwrap();
+    let numbers = std::fs::read_dir("/proc/self/fd").unwrap();
+    let numbers = numbers.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
+    let copies = numbers.filter_map(|number| pidfd_getfd(&own, number, PidfdGetfdFlags::empty()).ok());
+    let listens = |socket: &OwnedFd| {
+        let socket = socket2::SockRef::from(socket);
+        socket.is_listener().is_ok_and(|is| is)
+            && socket.local_addr().is_ok_and(|own| own.as_socket() == Some(address))
+    };
+    copies.into_iter().find(listens).unwrap()
+}
+
+drivers!(an_error_of_the_listener_is_the_error_of_wait, |driver: DriverName| {
+    let server = bound(driver, 1, "127.0.0.1:0");
+    let listener = listener_of(server.address());
+    assert!(ask(std::net::TcpStream::connect(server.address()).unwrap()).starts_with("Some("));
+    // From here on accept(2) fails with EINVAL.
+    socket2::SockRef::from(&listener).shutdown(std::net::Shutdown::Both).unwrap();
+    let why = server.wait().unwrap_err().to_string();
+    assert!(why.contains("accept"), "{why}");
+});

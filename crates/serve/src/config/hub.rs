@@ -48,6 +48,14 @@ impl HubTable {
     }
 }
 
+impl HubTable {
+    /// Whether it has the name of this one, which goes on with other settings.
+    pub(crate) fn waits_for(&self, before: &HubTable) -> bool {
+        self.name == before.name
+            && (self.settings != *before.hub().settings() || self.sharing != before.sharing)
+    }
+}
+
 impl PartialEq for HubTable {
     fn eq(&self, other: &HubTable) -> bool {
         (&self.name, &self.settings, &self.sharing) == (&other.name, &other.settings, &other.sharing)

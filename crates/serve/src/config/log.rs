@@ -111,7 +111,20 @@ pub(super) fn read(mut section: Section<'_>) -> Option<LogTo> {
     section.describe(&keys::LOG);
     let file = section.read("file", |value| {
         let name = value::text(value)?;
-        Ok(if name == "-" { Target::Stdout } else { Target::File(section.path(&name)) })
+        if name == "-" {
+            return Ok(Target::Stdout);
+        }
+        let path = section.path(&name);
+        // An empty one is the working folder.
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        match folder.map(|folder| (folder, folder.metadata())) {
+            Some((folder, Err(why))) => Err(format!("{}: {why}", folder.display())),
+            Some((folder, Ok(about))) if !about.is_dir() => {
+                Err(format!("{}: not a folder", folder.display()))
+            }
+            _ if path.is_dir() => Err(format!("{}: a folder", path.display())),
+            _ => Ok(Target::File(path)),
+        }
     });
     let facility = section.read("facility", |value| value::one_of(value, FACILITIES)).unwrap_or(3);
     let to = section.read("to", |value| syslog(value).map(|to| Target::Syslog(to, facility)));

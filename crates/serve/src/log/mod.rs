@@ -142,8 +142,12 @@ impl Log {
         });
     }
 
-    /// Writes the line of a request that the protocol layer has refused.
+    /// Writes the line of a request that the protocol layer has refused. One that had begun has its own line,
+    /// with the status of the refusal.
     pub(crate) fn refused(&self, refused: &Refused<'_>) {
+        if refused.begun {
+            return;
+        }
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let stamp = Stamp::at(UNIX_EPOCH + Duration::from_secs(since.as_secs()));
         let first = first_line(refused);

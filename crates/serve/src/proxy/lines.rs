@@ -4,7 +4,7 @@ use super::location::{self, Places};
 use super::upstream::Head;
 use super::{Handing, ProxyRoute};
 use crate::answer::Context;
-use ringroad_gate::client::{push_address, push_forwarded};
+use ringroad_gate::client::{push_address, push_forwarded, told};
 use ringroad_gate::words;
 use ringroad_http::{EncodeError, Field, FieldBlock, Fields, Method, Request, Response, Status, Version};
 use ringroad_policy::fresh::is_safe;
@@ -134,6 +134,17 @@ fn named(fields: Fields<'_>) -> Option<Named<'_>> {
     Some(Named(named))
 }
 
+const MAX_FORWARDS: &str = "max-forwards";
+
+/// How many more servers an OPTIONS request may be passed on to (RFC 9110 §7.6.2), if it says so. For other
+/// methods the line means nothing.
+pub(super) fn hops_left(request: &Request) -> Option<u64> {
+    if request.method() != Method::Options {
+        return None;
+    }
+    request.header(MAX_FORWARDS)?.trim().parse().ok()
+}
+
 /// The values of a line that may come several times, as one list.
 fn list(fields: Fields<'_>, name: &str) -> Option<String> {
     let all: Vec<_> = fields.get_all(name).filter_map(|value| str::from_utf8(value).ok()).collect();
@@ -192,6 +203,7 @@ fn write<'a>(
 ) -> Option<Encoder<'a>> {
     let fields = request.headers();
     let mut head = Encoder::request_named(out, request.method_name(), target, host).ok()?;
+    let hops = hops_left(request);
     for field in fields.iter() {
         // To a program that gets lines as variables (CGI, WSGI) `_` and `-` are one: a line spelt so may pass
         // for another one.
@@ -199,6 +211,7 @@ fn write<'a>(
         let is_subject = subject.is_some_and(|name| field.name.eq_ignore_ascii_case(name.as_bytes()));
         let ours = ambiguous
             || is_subject
+            || (hops.is_some() && field.name.eq_ignore_ascii_case(MAX_FORWARDS.as_bytes()))
             || is_one_of(field.name, OF_THE_HOP)
             || is_one_of(field.name, OF_THE_CLIENT);
         if !ours && !named.has(field.name) {
@@ -208,7 +221,7 @@ fn write<'a>(
     // One piece of memory for what is put together here.
     let mut text = Vec::with_capacity(WRITTEN);
     let trusted = trusted_route || asking.comes_by_proxy();
-    let told = |name: &str| fields.get(name).filter(|_| trusted).and_then(|value| str::from_utf8(value).ok());
+    let told = |name: &str| told(fields, name).filter(|_| trusted);
     // The list that came with the request, if it is to be believed, to which one element is added.
     let before = |text: &mut Vec<u8>, name: &str| {
         text.clear();
@@ -247,6 +260,9 @@ fn write<'a>(
     push_forwarded(&mut text, peer, authority, proto);
     head.field("Forwarded", &text).ok()?;
     head.field("X-Request-Id", asking.id()).ok()?;
+    if let Some(hops) = hops {
+        head.field("Max-Forwards", hops.saturating_sub(1).to_string()).ok()?;
+    }
     match via {
         Some(via) => head.field("Via", format!("{via}, {OWN_VIA}")).ok()?,
         None => head.field("Via", OWN_VIA).ok()?,

@@ -150,6 +150,10 @@ impl Proxies {
         let settings = route.settings();
         let mut head = Vec::with_capacity(HEAD);
         let method = request.method();
+        if lines::hops_left(request) == Some(0) {
+            // The client asks the last server of so many, which is this one.
+            return Ok(Answer::plain(Response::empty(Status::NO_CONTENT)));
+        }
         // A request that offers WebSocket has no body to send first.
         let websocket =
             lines::offers_websocket(request) && request.head().body() == ringroad_wire::Body::Empty;
@@ -588,6 +592,8 @@ impl Proxies {
         let mut idle = self.idle.borrow_mut();
         let (key, keep) = (key_of(route, pick), route.settings().to.timing.keep);
         if let Some(kept) = idle.get(&key) {
+            // A reload may have changed it.
+            kept.set_most(keep);
             return kept.clone();
         }
         // Servers that no configuration names any more leave nothing behind.

@@ -214,6 +214,34 @@ drivers!(what_the_protocol_layer_refuses_is_in_the_log_with_its_reason, |driver:
     assert!(lines[0].contains("\"request_line\":\"GET / HTTP/1.1\""), "{}", lines[0]);
 });
 
+drivers!(
+    a_request_with_a_refused_body_is_one_line_with_the_status_that_its_client_got,
+    |driver: DriverName| {
+        let site = site(driver, "http://127.0.0.1:9", "limits = { body = \"10\" }");
+        let head = "POST /up HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+        for (body, status) in [("zz\r\n", 400), ("14\r\n01234567890123456789\r\n0\r\n\r\n", 413)] {
+            let mut client = site.client();
+            client.send(head);
+            // Apart, so that the handler has begun.
+            wait_until("the head has come", || site.service.connections()() > 0);
+            client.send(body);
+            assert_eq!(client.reply().status, status);
+        }
+        // Behind all lines of these two.
+        let mut client = site.client();
+        client.send("GET /%zz HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(client.reply().status, 400);
+        let lines = lines(&site, 3);
+        for status in [400, 413] {
+            let with = |line: &&String| {
+                line.contains("\"target\":\"/up\"") && line.contains(&format!("\"status\":{status}"))
+            };
+            assert_eq!(lines.iter().filter(with).count(), 1, "{lines:?}");
+        }
+        assert_eq!(lines.len(), 3, "{lines:?}");
+    }
+);
+
 drivers!(a_download_that_is_cut_is_logged_with_what_was_sent, |driver: DriverName| {
     let text = "log = { file = \"log.json\", format = \"json\" }\n[[route]]\npath = \"/\"\nkind = \"static\"\nroot = \".\"\n";
     let site = start(driver, text, |_| {});

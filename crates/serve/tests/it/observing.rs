@@ -111,13 +111,13 @@ fn a_start_or_reload_that_fails_makes_no_log_file() {
 fn a_log_that_cannot_be_written_is_found_before_the_start_and_not_made() {
     let folder = tempfile::tempdir().unwrap();
     for (log, said) in [
-        (".", ": Is a directory (os error 21)"),
-        ("nowhere/access.log", ": No such file or directory (os error 2)"),
-        ("ringroad.toml/access.log", ": Not a directory (os error 20)"),
+        (".", ": a folder"),
+        ("nowhere/access.log", "/nowhere: No such file or directory (os error 2)"),
+        ("ringroad.toml/access.log", "/ringroad.toml: not a folder"),
     ] {
         let source = Source::File(configure(folder.path(), &format!("log.file = \"{log}\"\n{ROUTES}")));
         let why = load(&source, &Overrides::default()).expect_err(log).to_string();
-        assert!(why.starts_with("access log, on ") && why.ends_with(said), "{why}");
+        assert!(why.contains("ringroad.toml:2: log.file: ") && why.trim_end().ends_with(said), "{why}");
     }
     let source = Source::File(configure(folder.path(), &format!("log.file = \"access.log\"\n{ROUTES}")));
     load(&source, &Overrides::default()).unwrap();

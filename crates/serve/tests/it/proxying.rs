@@ -1,6 +1,6 @@
 //! Requests passed on to an upstream server, which here is a script on a socket.
 
-use crate::support::{Client, Site, behind, start};
+use crate::support::{Client, Site, behind, configure, start};
 use ringroad_engine::DriverName;
 use ringroad_serve::Event;
 use std::net::TcpListener;
@@ -101,7 +101,9 @@ fn a_proxy_before_us_is_believed_where_it_is_trusted() {
     let lines = [
         ("X-Forwarded-For", "10.0.0.1"),
         ("X-Forwarded-For", "10.0.0.2"),
+        ("X-Forwarded-Proto", "http"),
         ("X-Forwarded-Proto", "https"),
+        ("X-Forwarded-Host", "of.the.client"),
         ("X-Forwarded-Host", "www.example.org"),
         ("Forwarded", "for=10.0.0.1"),
         ("X-Request-Id", "theirs"),
@@ -550,6 +552,54 @@ fn connections_are_kept_as_many_as_told() {
     }
     assert_eq!(count.load(Ordering::SeqCst), 3);
 }
+
+drivers!(a_reload_changes_how_many_connections_are_kept, |driver: DriverName| {
+    let (address, count) = behind(echo_heads);
+    let mut site = site(driver, &format!("http://{address}"), "keep = 0");
+    let mut opened = |keep: &str| {
+        let route =
+            format!("[[route]]\npath = \"/\"\nkind = \"proxy\"\nto = \"http://{address}\"\nkeep = {keep}\n");
+        configure(site.folder.path(), &route);
+        site.service.reload();
+        let before = count.load(Ordering::SeqCst);
+        let mut client = site.client();
+        for _ in 0..3 {
+            client.get("/");
+        }
+        count.load(Ordering::SeqCst) - before
+    };
+    // The last one is used once more, and then closed.
+    assert_eq!((opened("0"), opened("2"), opened("0")), (3, 1, 2));
+});
+
+drivers!(an_answer_that_breaks_off_at_once_has_its_head, |driver: DriverName| {
+    let (address, _) = behind(|client| {
+        client.until(b"\r\n\r\n");
+        client.send("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n");
+    });
+    for more in ["", "buffer = false"] {
+        let site = site(driver, &format!("http://{address}"), more);
+        let mut client = site.client();
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        let rest = String::from_utf8(client.rest()).unwrap();
+        assert!(rest.contains("Content-Length: 100\r\n") && rest.ends_with("\r\n\r\n"), "{more} {rest:?}");
+    }
+});
+
+drivers!(options_is_passed_on_as_far_as_it_says, |driver: DriverName| {
+    let (address, count) = behind(echo_heads);
+    let site = site(driver, &format!("http://{address}"), "");
+    let mut client = site.client();
+    let reply = client.ask("OPTIONS", "/", &[("Max-Forwards", "2")]);
+    assert!(reply.text().contains("Max-Forwards: 1\r\n"), "{}", reply.text());
+    // To other methods the line means nothing.
+    let reply = client.ask("GET", "/", &[("Max-Forwards", "0")]);
+    assert!(reply.text().contains("Max-Forwards: 0\r\n"), "{}", reply.text());
+    let before = count.load(Ordering::SeqCst);
+    assert_eq!(client.ask("OPTIONS", "/", &[("Max-Forwards", "0")]).status, 204);
+    assert_eq!(client.ask("OPTIONS", "*", &[]).status, 204);
+    assert_eq!(count.load(Ordering::SeqCst), before);
+});
 
 #[test]
 fn answers_from_behind_may_have_longer_lines_than_requests_as_far_as_is_configured() {

@@ -31,7 +31,7 @@ drivers!(a_wrong_configuration_changes_nothing_and_says_why, |driver: DriverName
     for (text, why) in [
         ("workers = \"x\"\n[[route]]\npath = \"/\"\nkind = \"health\"\n", "workers: expected a number"),
         ("[[route]]\npath = \"/\"\nkind = \"static\"\nroot = \"nowhere\"\n", "No such file or directory"),
-        ("log.file = \"no/folder/log\"\n[[route]]\npath = \"/\"\nkind = \"health\"\n", "access log, on "),
+        ("log.file = \"no/folder/log\"\n[[route]]\npath = \"/\"\nkind = \"health\"\n", "log.file: "),
         ("[[route]]\npath = \"/m\"\nkind = \"metrics\"\nlisten = \"192.0.2.1:1\"\n", "192.0.2.1:1"),
     ] {
         configure(site.folder.path(), text);
@@ -57,6 +57,50 @@ fn what_needs_new_workers_is_told_to_wait_and_the_rest_is_in_force() {
     let said = "in force except workers (an address has its threads from its start): restart for that";
     assert!(event.to_string().contains(said), "{event}");
     assert_eq!(site.client().get("/").text(), "two");
+}
+
+#[test]
+fn a_control_socket_moves_with_a_reload() {
+    let text = |name: &str| format!("control = \"{name}\"\n{}", respond("one"));
+    let mut site = start(DriverName::Epoll, &text("a.sock"), |_| {});
+    let answers = |site: &Site, name: &str| std::os::unix::net::UnixStream::connect(site.path(name)).is_ok();
+    assert!(answers(&site, "a.sock"));
+    configure(site.folder.path(), &text("b.sock"));
+    site.service.reload();
+    assert!(matches!(site.event(), Event::Reloaded { waiting } if waiting.is_empty()));
+    assert_eq!((answers(&site, "a.sock"), answers(&site, "b.sock")), (false, true));
+    // One that cannot be had leaves the one before.
+    configure(site.folder.path(), &text("nowhere/c.sock"));
+    site.service.reload();
+    let event = site.event();
+    assert!(matches!(event, Event::ReloadFailed(_)), "{event}");
+    assert!(answers(&site, "b.sock"));
+    configure(site.folder.path(), &respond("two"));
+    site.service.reload();
+    assert!(!site.path("b.sock").exists());
+}
+
+#[test]
+fn a_hub_that_keeps_its_settings_is_reported_at_each_reload() {
+    let hub = |heartbeat: &str| {
+        format!(
+            "[hub.news]\nheartbeat = \"{heartbeat}\"\n[[route]]\npath = \"/\"\nkind = \"hub\"\nhub = \"news\"\n"
+        )
+    };
+    let mut site = start(DriverName::Epoll, &hub("5s"), |_| {});
+    let mut waiting = |heartbeat: &str| {
+        configure(site.folder.path(), &hub(heartbeat));
+        site.service.reload();
+        match site.event() {
+            Event::Reloaded { waiting } => waiting,
+            event => panic!("{event}"),
+        }
+    };
+    let told = ["hub.NAME (its members stay with a hub of the same name)"];
+    assert_eq!(
+        (waiting("5s"), waiting("6s"), waiting("6s"), waiting("5s")),
+        (vec![], told.to_vec(), told.to_vec(), vec![])
+    );
 }
 
 drivers!(limits_and_timeouts_are_those_of_the_last_reload_also_on_old_connections, |driver: DriverName| {

@@ -314,6 +314,7 @@ impl Stream {
                 pump.poll(&mut self.respond, context);
                 if pump.take_overdue() {
                     // The handler gets one more look, to clean up.
+                    worker.refusing.set(Some((self.place.id, Status::REQUEST_TIMEOUT)));
                     let _ = running.as_mut().poll(context);
                     return Poll::Ready(Err(Lost::TooSlow));
                 }
@@ -339,13 +340,14 @@ impl Stream {
         })
         .await;
         running.recycle();
+        worker.refusing.set(None);
         let response = match polled {
             Ok(Ok(response)) => response,
             Ok(Err(Panicked)) => panicked(worker, connection.seat()),
             Err(Lost::Gone) => return,
             Err(Lost::TooSlow) => {
                 let (status, reason) = (Status::REQUEST_TIMEOUT, Reason::SlowBody);
-                worker.tell_refused(connection.seat(), Some(status), reason, &[]);
+                worker.tell(connection.seat(), Some(status), reason, &[], true);
                 refusal(status)
             }
         };
