@@ -27,6 +27,7 @@ struct Record {
 
 /// Records that are not in use.
 #[derive(Default)]
+#[allow(clippy::vec_box, reason = "a request holds its record by the box, which is what is used again")]
 pub(crate) struct Spare(RefCell<Vec<Box<Record>>>);
 
 /// Most records that are kept for reuse; each takes some 500 bytes.
