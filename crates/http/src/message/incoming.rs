@@ -69,10 +69,9 @@ impl Incoming {
                     state.allowed.0 = allowed;
                     state.piece = Some(piece);
                 }
-                None if matches!(state.end, End::Open) => {
-                    state.end = End::Failed(Some(BodyError::TooLong(state.allowed.1)));
-                }
-                None => {}
+                None if matches!(state.end, End::Failed(_)) => {}
+                // Also where the end is known already: without this piece the body is not whole.
+                None => state.end = End::Failed(Some(BodyError::TooLong(state.allowed.1))),
             }
         });
     }

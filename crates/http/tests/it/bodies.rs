@@ -5,6 +5,8 @@ use crate::support::{Client, start, wait_until};
 use ringroad_engine::time::sleep;
 use ringroad_engine::{DriverName, spawn, sync};
 use ringroad_http::{Body, BodyError, FieldBlock, Limits, Piece, Request, Server, Status, get, post};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Bytes that differ from place to place.
@@ -204,6 +206,24 @@ drivers!(a_stream_that_fails_or_is_too_short_ends_the_connection_without_an_end,
         let all = String::from_utf8(all).unwrap();
         assert!(all.ends_with(begun), "{all}");
     }
+});
+
+drivers!(a_limit_holds_for_a_last_piece_that_comes_with_the_end_of_the_body, |driver: DriverName| {
+    let begun = Arc::new(AtomicBool::new(false));
+    let tell = Arc::clone(&begun);
+    let limited = move |mut request: Request| {
+        let tell = Arc::clone(&tell);
+        async move {
+            request.body().limit(10)?;
+            tell.store(true, Ordering::SeqCst);
+            Ok::<_, BodyError>(request.bytes(1000).await?.len().to_string())
+        }
+    };
+    let server = start(driver, server().route("/limited", post(limited)));
+    let mut client = Client::new(server.address());
+    client.send("POST /limited HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+    wait_until("the handler waits", || begun.load(Ordering::SeqCst));
+    assert_eq!(client.send("14\r\n01234567890123456789\r\n0\r\n\r\n").reply().status, 413);
 });
 
 drivers!(large_bodies_arrive_whole, |driver: DriverName| {
