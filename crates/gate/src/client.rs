@@ -124,6 +124,13 @@ pub fn told<'f>(fields: Fields<'f>, name: &str) -> Option<&'f str> {
     fields.get_all(name).last().and_then(|value| str::from_utf8(value).ok())
 }
 
+/// The host that the nearest proxy was asked for (`X-Forwarded-Host`), with its port if one was given. Each
+/// proxy adds it behind what its client has sent, which may be anything; what is no host says nothing.
+pub fn told_host(fields: Fields<'_>) -> Option<&str> {
+    let host = told(fields, "x-forwarded-host")?.rsplit(',').next().unwrap_or_default().trim();
+    ringroad_wire::is_host(host.as_bytes()).then_some(host)
+}
+
 /// Appends an address, as `Display` writes it. A proxied request has three of them, and the formatter takes
 /// ten times as long for an address of IPv4.
 pub fn push_address(out: &mut Vec<u8>, address: IpAddr) {

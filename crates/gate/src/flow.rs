@@ -5,7 +5,7 @@
 //! flows of a worker share: its clock, ids and random numbers. When all of the answer was sent, or no more
 //! of it will be, the steps get the flow once more with its [`End`].
 
-use crate::client::{Trust, told};
+use crate::client::{Trust, told, told_host};
 use crate::path;
 use crate::template::{Values, Variable};
 use ringroad_http::{EncodeError, Request, Response, Version};
@@ -374,15 +374,11 @@ impl Flow {
     /// The host that the client has asked for, with its port if one was given: what a trusted proxy says
     /// counts. Empty where there is none.
     pub fn authority(&self) -> &str {
-        let own = self.request.authority().unwrap_or_default();
-        let Some(told) = told(self.request.headers(), "x-forwarded-host") else { return own };
-        self.see_client();
-        // The first one of a list is what the client's own proxy was asked for.
-        let told = told.split(',').next().unwrap_or_default().trim();
-        match self.context.comes_by_proxy() && ringroad_wire::is_host(told.as_bytes()) {
-            true => told,
-            false => own,
-        }
+        let told = told_host(self.request.headers()).filter(|_| {
+            self.see_client();
+            self.context.comes_by_proxy()
+        });
+        told.or(self.request.authority()).unwrap_or_default()
     }
 
     /// Path and query as they were understood, whatever later steps have made of them. For what decides by

@@ -4,7 +4,7 @@ use super::location::{self, Places};
 use super::upstream::Head;
 use super::{Handing, ProxyRoute};
 use crate::answer::Context;
-use ringroad_gate::client::{push_address, push_forwarded, told};
+use ringroad_gate::client::{push_address, push_forwarded, told, told_host};
 use ringroad_gate::words;
 use ringroad_http::{EncodeError, Field, FieldBlock, Fields, Method, Request, Response, Status, Version};
 use ringroad_policy::fresh::is_safe;
@@ -242,7 +242,8 @@ fn write<'a>(
         push_address(&mut text, client);
         head.field("X-Real-IP", &text).ok()?;
     }
-    if let Some(host) = told("x-forwarded-host").or(authority) {
+    // The one that is understood here, by which answers are kept.
+    if let Some(host) = told_host(fields).filter(|_| trusted).or(authority) {
         head.field("X-Forwarded-Host", host).ok()?;
     }
     if let Some(name) = subject

@@ -170,7 +170,7 @@ drivers!(the_host_that_a_trusted_proxy_was_asked_for_is_the_one_of_places, |driv
     let (judge, asked) = heads();
     for (proxies, told, host) in [
         ("127.0.0.1", "a.example:81", Some("a.example:81")),
-        ("127.0.0.1", "a.example:81, b.example", Some("a.example:81")),
+        ("127.0.0.1", "a.example:81, b.example:82", Some("b.example:82")),
         ("127.0.0.1", "[::1]:81", Some("[::1]:81")),
         // No host, but part of an address.
         ("127.0.0.1", "a.example/b", None),

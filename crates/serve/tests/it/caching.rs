@@ -65,10 +65,20 @@ drivers!(answers_of_two_hosts_behind_one_trusted_proxy_are_kept_apart, |driver: 
     let rules = rules(to, "", "");
     let site = start(driver, &format!("client_ip = {{ proxies = [\"127.0.0.1\"] }}\n{rules}"), |_| {});
     let mut client = site.client();
-    for host in ["a.example", "b.example", "a.example"] {
-        assert_eq!(client.ask("GET", "/page", &[("X-Forwarded-Host", host)]).text(), host);
+    for (told, host) in [
+        ("a.example", "a.example"),
+        ("b.example", "b.example"),
+        ("a.example", "a.example"),
+        // A proxy adds the host behind what its client has sent: that is not what the page is kept by.
+        ("b.example, a.example", "a.example"),
+        ("a.example, c.example", "c.example"),
+        ("elsewhere, c.example", "c.example"),
+        // What is no host is told to no server behind.
+        ("a.example/b", "example.org"),
+    ] {
+        assert_eq!(client.ask("GET", "/page", &[("X-Forwarded-Host", told)]).text(), host, "{told}");
     }
-    assert_eq!(requests(&site, "hit"), 1);
+    assert_eq!(requests(&site, "hit"), 3);
 });
 
 drivers!(a_kept_answer_serves_get_head_conditions_and_ranges, |driver: DriverName| {
