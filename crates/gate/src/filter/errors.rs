@@ -7,7 +7,7 @@ use crate::page::{self, For};
 use crate::stage::Stage;
 use crate::template::{Template, Use};
 use crate::words;
-use ringroad_http::Response;
+use ringroad_http::{Body, Response};
 use ringroad_settings::{Key, Section, Table, Value, value};
 use std::any::Any;
 use std::rc::Rc;
@@ -139,10 +139,11 @@ impl Filter for Pages {
         }
         let fits = |(of, _): &&(u16, Page)| *of == status || *of == status / 100;
         let Some((_, page)) = self.0.pages.iter().find(fits) else { return Answering::Now(response) };
-        let body = match &page.content {
-            Content::File(bytes) => bytes.to_vec(),
+        let body: Body = match &page.content {
+            Content::File(bytes) => Arc::clone(bytes).into(),
             Content::Text(text) => {
-                text.render(&For::new(&page.content_type, &Answered { flow, response: &response }))
+                let values = Answered { flow, response: &response };
+                text.render(&For::new(&page.content_type, &values)).into()
             }
         };
         // Lines that describe the page that goes; the policy of this server's own pages would forbid

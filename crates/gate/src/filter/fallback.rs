@@ -130,10 +130,11 @@ impl Filter for Instead {
         }
         self.0.given.fetch_add(1, Ordering::Relaxed);
         let body = match &settings.body {
-            Body::File(bytes) => bytes.to_vec(),
-            Body::Text(None) => Vec::new(),
+            Body::File(bytes) => Arc::clone(bytes).into(),
+            Body::Text(None) => ringroad_http::Body::empty(),
             Body::Text(Some(text)) => {
-                text.render(&For::new(&settings.content_type, &Answered { flow, response: &response }))
+                let values = Answered { flow, response: &response };
+                text.render(&For::new(&settings.content_type, &values)).into()
             }
         };
         let mut answer = Response::new(body).status(settings.status);
