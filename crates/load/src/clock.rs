@@ -7,11 +7,13 @@
 //! [`measure`].
 
 use crate::error::Error;
+use crate::run::LOOK;
 use crate::target::{Scheme, Target};
 use ringroad_host::connect::{InTime, connect_any, in_time};
 use ringroad_measure::record::Clock;
 use std::io::{Read, Write};
 use std::net::{ToSocketAddrs, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -36,14 +38,16 @@ const EXCHANGES: u32 = 8;
 /// Seconds from 1900, the epoch of NTP, to 1970 (RFC 5905 §6).
 const FROM_1900_S: f64 = 2_208_988_800.0;
 
-/// Measures how far the clock of `from` is ahead of this machine's.
+/// Measures how far the clock of `from` is ahead of this machine's. Setting `stop` ends it before the next
+/// question.
 ///
 /// # Errors
-/// The URL is of no such source, the source does not answer, or its answers contradict each other.
-pub fn measure(from: &str) -> Result<Clock, Error> {
+/// The URL is of no such source, the source does not answer, its answers contradict each other, or it was
+/// stopped ([`Error::is_interrupted`]).
+pub fn measure(from: &str, stop: &AtomicBool) -> Result<Clock, Error> {
     let (offset_s, within_s) = match from.strip_prefix("ntp://") {
-        Some(host) => by_ntp(host.trim_end_matches('/'))?,
-        None => by_date(from)?,
+        Some(host) => by_ntp(host.trim_end_matches('/'), stop)?,
+        None => by_date(from, stop)?,
     };
     Ok(Clock { from: from.to_owned(), offset_s, within_s })
 }
@@ -58,6 +62,21 @@ pub(crate) fn unix_s(time: SystemTime) -> f64 {
 
 fn now_s() -> f64 {
     unix_s(SystemTime::now())
+}
+
+/// Waits for so long before the next question, unless it is stopped.
+fn wait(how_long: Duration, stop: &AtomicBool) -> Result<(), Error> {
+    let until = Instant::now() + how_long;
+    loop {
+        if stop.load(Ordering::Relaxed) {
+            return Err(Error::interrupted("--clock-from: interrupted before the clock was known"));
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        thread::sleep(left.min(LOOK));
+    }
 }
 
 /// The interval in which an offset lies, as answers narrow it.
@@ -86,7 +105,7 @@ impl Between {
 }
 
 /// By the changes of a date. Returns offset and error, seconds.
-fn by_date(url: &str) -> Result<(f64, f64), Error> {
+fn by_date(url: &str, stop: &AtomicBool) -> Result<(f64, f64), Error> {
     let target: Target = url.parse()?;
     if target.scheme != Scheme::Http {
         return Err(Error::usage(format!("--clock-from {url}: http:// or ntp:// is expected")));
@@ -106,7 +125,7 @@ fn by_date(url: &str) -> Result<(f64, f64), Error> {
     };
     for _ in 0..COARSE.0 {
         ask(&mut offset)?;
-        thread::sleep(COARSE.1);
+        wait(COARSE.1, stop)?;
     }
     for _ in 0..FINE {
         if offset.width() <= NARROW_S {
@@ -115,7 +134,7 @@ fn by_date(url: &str) -> Result<(f64, f64), Error> {
         // The next whole second of the other clock, if the offset is in the middle.
         let middle = offset.middle();
         let next = (now_s() + middle + 0.05).ceil() - middle;
-        thread::sleep(Duration::from_secs_f64((next - now_s()).clamp(0.0, 2.0)));
+        wait(Duration::from_secs_f64((next - now_s()).clamp(0.0, 2.0)), stop)?;
         ask(&mut offset)?;
     }
     Ok((offset.middle(), offset.width() / 2.0))
@@ -173,7 +192,7 @@ fn uninterrupted<T>(mut call: impl FnMut() -> std::io::Result<T>) -> std::io::Re
 }
 
 /// By a time server. Returns offset and error, seconds.
-fn by_ntp(host: &str) -> Result<(f64, f64), Error> {
+fn by_ntp(host: &str, stop: &AtomicBool) -> Result<(f64, f64), Error> {
     let failed = |why: String| Error::failed(format!("--clock-from ntp://{host}: {why}"));
     let with_port = match host.rsplit_once(':') {
         Some((_, port)) if port.parse::<u16>().is_ok() && !host.ends_with(']') => host.to_owned(),
@@ -193,6 +212,7 @@ fn by_ntp(host: &str) -> Result<(f64, f64), Error> {
     let socket = socket.map_err(|why| failed(format!("connect: {why}")))?;
     let mut best: Option<(f64, f64)> = None;
     for _ in 0..EXCHANGES {
+        wait(Duration::ZERO, stop)?;
         let exchange = exchange(&socket).map_err(failed)?;
         if best.is_none_or(|best| exchange.1 < best.1) {
             best = Some(exchange);
@@ -290,7 +310,7 @@ mod tests {
 
     #[test]
     fn a_date_of_whole_seconds_gives_the_offset_within_its_error() {
-        let clock = measure(&dates(-7.25)).unwrap();
+        let clock = measure(&dates(-7.25), &AtomicBool::new(false)).unwrap();
         assert!((clock.offset_s + 7.25).abs() <= clock.within_s + 1e-6, "{clock:?}");
         assert!(clock.within_s < 0.5, "{clock:?}");
     }
@@ -311,13 +331,24 @@ mod tests {
                 let _ = server.send_to(&answer, from);
             }
         });
-        let clock = measure(&url).unwrap();
+        let clock = measure(&url, &AtomicBool::new(false)).unwrap();
         assert!((clock.offset_s - 3.5).abs() <= clock.within_s + 1e-5, "{clock:?}");
     }
 
     #[test]
+    fn stopping_ends_the_measurement_before_the_next_question() {
+        let stop = AtomicBool::new(true);
+        let time = UdpSocket::bind("127.0.0.1:0").unwrap();
+        for url in [dates(0.0), format!("ntp://{}", time.local_addr().unwrap())] {
+            let error = measure(&url, &stop).unwrap_err();
+            assert!(error.is_interrupted(), "{url}: {error}");
+        }
+    }
+
+    #[test]
     fn what_is_no_source_is_refused() {
-        assert!(measure("tcp://127.0.0.1:1").is_err_and(|error| error.is_usage()));
-        assert!(measure("ntp://127.0.0.1:1").is_err());
+        let go = AtomicBool::new(false);
+        assert!(measure("tcp://127.0.0.1:1", &go).is_err_and(|error| error.is_usage()));
+        assert!(measure("ntp://127.0.0.1:1", &go).is_err());
     }
 }

@@ -114,7 +114,7 @@ fn load(flags: &LoadFlags, common: &Common) -> Result<u8, Complaint> {
     drop(checked);
     let frame = frame(&facts, &choice);
     // One of several processes is told when to begin.
-    let mut parted = if is_part { Parted::told() } else { Parted::new(&flags.parts, common.quiet)? };
+    let mut parted = if is_part { Parted::told() } else { Parted::new(&flags.parts, common.quiet, &stop)? };
     let mut plans = Vec::new();
     for url in std::iter::once(None).chain(flags.vs.as_deref().map(Some)) {
         let Settled { mut plan, refusal } = ask::settle(flags, url, &inputs, &choice, &stop)?;

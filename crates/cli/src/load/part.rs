@@ -51,11 +51,11 @@ pub(super) struct Parted {
 
 impl Parted {
     /// As flags and environment have it. Measures the clock, which takes seconds, if one is to be compared.
-    pub(super) fn new(flags: &PartFlags, quiet: bool) -> Result<Parted, Complaint> {
+    pub(super) fn new(flags: &PartFlags, quiet: bool, stop: &AtomicBool) -> Result<Parted, Complaint> {
         let found = found(flags)?;
         let start = start_at(flags)?;
         let from = flags.clock_from.clone().or_else(|| variable("RINGROAD_CLOCK_FROM"));
-        let clock = from.map(|from| clock::measure(&from)).transpose()?;
+        let clock = from.map(|from| clock::measure(&from, stop)).transpose()?;
         let gate = Gate::new(start, clock.as_ref().map_or(0.0, |clock| clock.offset_s));
         if let (Some(start), None) = (start, gate.left()) {
             let ago = SystemTime::now().duration_since(start).unwrap_or_default();
