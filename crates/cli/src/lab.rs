@@ -377,8 +377,13 @@ fn read_all(paths: &[PathBuf]) -> Result<Record, Complaint> {
 /// What became slower or faster.
 fn compare(first: &Path, second: &Path, figure: Measure, absolute: bool) -> Result<u8, Complaint> {
     let (first, second) = (read(first)?, read(second)?);
-    print(&differences(&first, &second, figure, absolute).text(width()))?;
-    Ok(DONE)
+    let differences = differences(&first, &second, figure, absolute);
+    print(&differences.text(width()))?;
+    Ok(match (differences.is_invalid(), differences.is_empty()) {
+        (true, _) => INVALID,
+        (false, true) => FAILED,
+        (false, false) => DONE,
+    })
 }
 
 /// One record of several, as a file.

@@ -97,6 +97,8 @@ pub enum Outcome {
     Compared(Comparison),
     /// The reason why not, as a clause.
     Not(String),
+    /// Not, because the cell or its baseline is INVALID in one of the records; the reason as a clause.
+    Invalid(String),
 }
 
 /// Compares `second` against `first`. `absolute`: figures as they are, also where both have a baseline.
@@ -158,7 +160,8 @@ fn row(
         }
         if cell.verdict.level == Level::Invalid {
             let reason = cell.verdict.reasons.first().map(ToString::to_string).unwrap_or_default();
-            return not(mine, format!("it is INVALID in the {which} record: {reason}"));
+            let outcome = Outcome::Invalid(format!("it is INVALID in the {which} record: {reason}"));
+            return Row { outcome, ..not(mine, "") };
         }
     }
     let load = |cell: &Cell| {
@@ -177,11 +180,9 @@ fn row(
     // The baseline over itself says nothing; it is compared as it is.
     let over = over.filter(|over| mine.model != *over);
     for (which, record) in [("first", first), ("second", second)] {
-        if let Some(why) = over.and_then(|over| unusable_baseline(record, mine, over)) {
-            return not(
-                mine,
-                format!("{why} in the {which} record; --absolute compares figures as they are"),
-            );
+        if let Some((outcome, why)) = over.and_then(|over| unusable_baseline(record, mine, over)) {
+            let why = format!("{why} in the {which} record; --absolute compares figures as they are");
+            return Row { outcome: outcome(why), ..not(mine, "") };
         }
     }
     let (a, b) = match over {
@@ -207,12 +208,17 @@ fn baseline_of<'a>(record: &'a Record, cell: &Cell, over: &str) -> Option<&'a Ce
     record.cells.iter().find(|base| base.model == over && base.load == cell.load)
 }
 
-/// Why nothing can be said over the baseline of a cell's load, as a clause; `None` if it can.
-fn unusable_baseline(record: &Record, cell: &Cell, over: &str) -> Option<String> {
+/// Why nothing can be said over the baseline of a cell's load, as a clause, and the outcome that this is;
+/// `None` if it can.
+fn unusable_baseline(record: &Record, cell: &Cell, over: &str) -> Option<(fn(String) -> Outcome, String)> {
     match baseline_of(record, cell, over) {
-        None => Some(format!("its baseline {over} is not")),
-        Some(base) if base.skipped.is_some() => Some(format!("its baseline {over} did not run")),
-        Some(base) if base.verdict.level == Level::Invalid => Some(format!("its baseline {over} is INVALID")),
+        None => Some((Outcome::Not, format!("its baseline {over} is not"))),
+        Some(base) if base.skipped.is_some() => {
+            Some((Outcome::Not, format!("its baseline {over} did not run")))
+        }
+        Some(base) if base.verdict.level == Level::Invalid => {
+            Some((Outcome::Invalid, format!("its baseline {over} is INVALID")))
+        }
         Some(_) => None,
     }
 }
@@ -243,6 +249,16 @@ fn wider(one: Option<Interval>, other: Option<Interval>) -> Option<Interval> {
 const WIDTH_MIN: usize = 20;
 
 impl Differences {
+    /// Whether a cell was not compared because it, or its baseline, is INVALID in one of the records.
+    pub fn is_invalid(&self) -> bool {
+        self.rows.iter().any(|row| matches!(row.outcome, Outcome::Invalid(_)))
+    }
+
+    /// Whether a cell was compared at all.
+    pub fn is_empty(&self) -> bool {
+        !self.rows.iter().any(|row| matches!(row.outcome, Outcome::Compared(_)))
+    }
+
     /// As text, no line longer than `width` where words allow it. A row with a doubt is marked, and the
     /// doubts are told below as they are below the table of a record.
     pub fn text(&self, width: usize) -> String {
@@ -283,7 +299,7 @@ impl Differences {
                     format!("the baseline, as it is: {}", comparison.finding)
                 }
                 Outcome::Compared(comparison) => comparison.finding.to_string(),
-                Outcome::Not(why) => format!("not compared: {}", clean(why)),
+                Outcome::Not(why) | Outcome::Invalid(why) => format!("not compared: {}", clean(why)),
             };
             let mark = table::flag(if row.suspect { Level::Suspect } else { Level::Valid });
             let cell = clean(&row.cell);
@@ -338,7 +354,7 @@ mod tests {
         let row = differences.rows.iter().find(|row| row.cell.starts_with(cell)).unwrap();
         match &row.outcome {
             Outcome::Compared(comparison) => &comparison.finding,
-            Outcome::Not(why) => panic!("{cell}: {why}"),
+            Outcome::Not(why) | Outcome::Invalid(why) => panic!("{cell}: {why}"),
         }
     }
 
@@ -378,11 +394,13 @@ mod tests {
             .unwrap()
             .outcome
         {
-            Outcome::Not(why) => why.clone(),
+            Outcome::Not(why) | Outcome::Invalid(why) => why.clone(),
             Outcome::Compared(comparison) => panic!("{comparison:?}"),
         };
-        let said = why(&compare(&old, &new, Measure::Cpu, false));
+        let differences = compare(&old, &new, Measure::Cpu, false);
+        let said = why(&differences);
         assert!(said.contains("its baseline epoll-et is INVALID in the second record"), "{said}");
+        assert!(differences.is_invalid() && !compare(&old, &old, Measure::Cpu, false).is_invalid());
         assert!(why(&compare(&new, &old, Measure::Cpu, false)).contains("in the first record"));
         assert!(matches!(
             outcome(&compare(&old, &new, Measure::Cpu, false), "poll/echo"),

@@ -3,6 +3,8 @@
 //! second.
 
 use crate::support::{BINARY, Kill, Lines, installed, own_copy, processes_with, ringroad, run};
+use ringroad_measure::Verdict;
+use ringroad_measure::caveat::{Caveat, Level};
 use ringroad_measure::record::Record;
 use rustix::process::Signal;
 use std::fs;
@@ -95,7 +97,10 @@ fn records_are_compared_merged_and_drawn_together() {
     assert_eq!(busy.runs[0].server_count, Some(busy.runs[0].client_count), "both workers' counts");
 
     let compared = run(ringroad(["lab", "compare"]).arg(&one).arg(two.join("record.json")));
-    assert_eq!((compared.code, compared.stderr.as_str()), (Some(0), ""), "{compared:?}");
+    // A busy machine may make cells INVALID, which are not compared.
+    let invalid = |record: &Record| record.cells.iter().any(|cell| cell.verdict.level == Level::Invalid);
+    let code = if invalid(&record) || invalid(&record_in(&two)) { 5 } else { 0 };
+    assert_eq!((compared.code, compared.stderr.as_str()), (Some(code), ""), "{compared:?}");
     let text = compared.text();
     assert!(text.contains("ratio to epoll-et") && text.contains("poll/http-4"), "{text}");
     let absolute = run(ringroad(["lab", "compare", "--absolute", "--figure", "p99"]).arg(&one).arg(&two));
@@ -117,6 +122,34 @@ fn records_are_compared_merged_and_drawn_together() {
     let nowhere = run(ringroad(["lab", "report"]).arg(&one).arg(&two));
     assert_eq!(nowhere.code, Some(2), "{nowhere:?}");
     assert!(nowhere.stderr.contains("--out"), "{nowhere:?}");
+}
+
+#[test]
+fn comparing_exits_with_a_code_of_its_own_where_a_cell_is_invalid_or_none_was_compared() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, record: &Record| {
+        let file = folder.path().join(name);
+        fs::write(&file, serde_json::to_string(record).unwrap()).unwrap();
+        file
+    };
+    // One that was kept.
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results/floor/record.json");
+    let mut good: Record = serde_json::from_str(&fs::read_to_string(kept).unwrap()).unwrap();
+    good.cells.iter_mut().for_each(|cell| cell.verdict = Verdict::valid());
+    let mut bad = good.clone();
+    bad.cells[1].verdict = Verdict::of([Caveat::NothingMeasured]);
+    let mut other = good.clone();
+    other.cells.iter_mut().for_each(|cell| cell.id.push_str("-of-another-suite"));
+    let (good, bad, other) = (write("good", &good), write("bad", &bad), write("other", &other));
+    for (second, code, words) in [
+        (&good, 0, "second record against the first"),
+        (&bad, 5, "not compared: it is INVALID in the second record"),
+        (&other, 1, "not compared: only in the second record"),
+    ] {
+        let compared = run(ringroad(["lab", "compare"]).arg(&good).arg(second));
+        assert_eq!(compared.code, Some(code), "{compared:?}");
+        assert!(compared.text().contains(words), "{compared:?}");
+    }
 }
 
 #[test]
