@@ -185,8 +185,10 @@ pub struct Context {
     pub deadline: Option<Duration>,
     /// A step has waited: what is left of the time is less than all of it.
     pub(crate) waited: bool,
-    /// What failed on this side or behind it, for the log.
+    /// What failed, for the log.
     error: RefCell<Option<String>>,
+    /// It is the client that failed: not this side, and nothing behind it.
+    by_client: Cell<bool>,
     upstream: RefCell<Option<AnsweredBy>>,
     /// How the end of the answer becomes known.
     pub watch: Watch,
@@ -316,6 +318,7 @@ impl Flow {
             deadline: None,
             waited: false,
             error: RefCell::default(),
+            by_client: Cell::new(false),
             upstream: RefCell::default(),
             watch: Watch::Sent,
             at_end: [None, None, None],
@@ -549,6 +552,18 @@ impl Context {
     /// Notes what failed on this side or behind it.
     pub fn fault(&self, why: String) {
         *self.error.borrow_mut() = Some(why);
+        self.by_client.set(false);
+    }
+
+    /// Notes what is wrong with what the client sent. The access log has it; it is no fault.
+    pub fn client_fault(&self, why: String) {
+        self.fault(why);
+        self.by_client.set(true);
+    }
+
+    /// What failed on this side or behind it.
+    pub fn own_fault(&self) -> Option<String> {
+        self.error().filter(|_| !self.by_client.get())
     }
 
     /// What failed.

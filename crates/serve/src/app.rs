@@ -129,7 +129,7 @@ pub(crate) async fn answer(
             }
             Ok(all) => Outgoing::Kept(Rc::new(all)),
             Err(CollectError::Body(why)) => {
-                asking.fault(format!("receiving the request: {why}"));
+                asking.client_fault(format!("receiving the request: {why}"));
                 return Ok(page::refusal(why.status(), asking, "The request did not come whole."));
             }
             Err(CollectError::File(why)) => {

@@ -29,11 +29,17 @@ pub(crate) async fn answer(
     let form = match form(&body, settings, request).await {
         Ok(form) => form,
         Err(why) => {
+            let told = why.to_string();
             let status = match why {
-                BadForm::Malformed(_) => Status::BAD_REQUEST,
-                BadForm::Store(_) => Status::SERVICE_UNAVAILABLE,
+                BadForm::Malformed(_) => {
+                    asking.client_fault(told);
+                    Status::BAD_REQUEST
+                }
+                BadForm::Store(_) => {
+                    asking.fault(told);
+                    Status::SERVICE_UNAVAILABLE
+                }
             };
-            asking.fault(why.to_string());
             return Ok(page::refusal(status, asking, "The form cannot be read."));
         }
     };

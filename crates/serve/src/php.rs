@@ -800,7 +800,7 @@ async fn collect(body: RequestBody, settings: &PhpRoute, context: &Context) -> R
             Ok(Kept::Collected(all))
         }
         Err(CollectError::Body(why)) => {
-            context.fault(format!("receiving the request: {why}"));
+            context.client_fault(format!("receiving the request: {why}"));
             Err(Box::new(page::refusal(why.status(), context, "The request did not come whole.")))
         }
         Err(CollectError::File(why)) => {

@@ -132,7 +132,7 @@ async fn receive(flow: &mut Flow, upload: &Uploads) -> Result<(), Answer> {
         match &next {
             Some(Ok(chunk)) => piece.extend_from_slice(chunk),
             Some(Err(why)) => {
-                flow.context.fault(format!("receiving the file: {why}"));
+                flow.context.client_fault(format!("receiving the file: {why}"));
                 return Err(page::refusal(why.status(), &flow.context, "The file did not come whole."));
             }
             None => {}

@@ -163,7 +163,7 @@ impl Worker {
     pub(crate) fn finish(&self, flow: &Flow, end: &End) {
         self.counts.answered(end.status, end.took, end.bytes);
         flow.done(end);
-        if let Some(why) = flow.context.error() {
+        if let Some(why) = flow.context.own_fault() {
             self.counts.faults.add(1);
             self.report_fault(flow, &why);
         }

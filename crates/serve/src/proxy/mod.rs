@@ -718,7 +718,9 @@ async fn drain(
             }
             Err(failure) => {
                 let why = format!("{}: {failure}", pump.pick.server().address());
-                tally.fault(&why);
+                if !matches!(failure.why, Why::Client(_)) {
+                    tally.fault(&why);
+                }
                 return spool.end(Err(why));
             }
         }
@@ -728,7 +730,11 @@ async fn drain(
 /// Makes the answer when the upstream server fails.
 fn refused(address: &str, failure: &Failure, asking: &flow::Context) -> Answer {
     let (status, what) = failure.told();
-    asking.fault(format!("{address}: {failure}"));
+    let told = format!("{address}: {failure}");
+    match failure.why {
+        Why::Client(_) => asking.client_fault(told),
+        _ => asking.fault(told),
+    }
     let mut refusal = page::refusal(status, asking, what);
     if status == Status::SERVICE_UNAVAILABLE {
         // A number is a value of a header line.
@@ -1056,7 +1062,9 @@ impl Stream for Answering {
             }
             Err(failure) => {
                 this.next = None;
-                this.tally.fault(&format!("{}: {failure}", pump.pick.server().address()));
+                if !matches!(failure.why, Why::Client(_)) {
+                    this.tally.fault(&format!("{}: {failure}", pump.pick.server().address()));
+                }
                 Poll::Ready(Some(Err(failure)))
             }
         }

@@ -3,6 +3,7 @@
 
 use crate::support::{Client, Site, behind, start, wait_until};
 use ringroad_engine::DriverName;
+use ringroad_serve::Event;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -239,6 +240,10 @@ drivers!(
             assert_eq!(lines.iter().filter(with).count(), 1, "{lines:?}");
         }
         assert_eq!(lines.len(), 3, "{lines:?}");
+        // It is the client's failure, and no fault of the server or of what is behind it.
+        let faults: Vec<Event> =
+            site.events.try_iter().filter(|event| matches!(event, Event::Fault { .. })).collect();
+        assert!(faults.is_empty(), "{faults:?}");
     }
 );
 
