@@ -181,7 +181,7 @@ pub(super) const TLS: Table = Table {
             "handshakes",
             "1 to 65536",
             "64",
-            "Handshakes at once, of each worker; others wait. A reload does not change it.",
+            "Handshakes that each worker begins at once; others wait in line. One that waits for its client does not count. A reload does not change it.",
         ),
         key(
             "handshake_timeout",
