@@ -291,7 +291,7 @@ pub(super) const TLS_CLIENT: Table = Table {
             "header",
             "name of a line, as `\"X-Client-Subject\"`",
             "-",
-            "Tells upstream servers the subject of a verified client (RFC 4514). Lines of this name that clients send are removed.",
+            "Tells upstream servers the subject of a verified client (RFC 4514). Lines of this name that clients send are removed, in any case and with any signs (`X_Client.Subject`). Conditions, placeholders, `ask` and mirrors see it as well.",
         ),
     ],
 };
