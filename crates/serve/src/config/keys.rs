@@ -163,7 +163,7 @@ pub(super) const TLS: Table = Table {
             "certificates",
             "files, folders or `{ certificate = \"a.pem\", key = \"a.key\" }`, as `[\"certs/\"]`",
             "",
-            "Needed without `acme`. Chains with their keys, in PEM, chosen by the name that a client asks for. Of `NAME.pem` the key is `NAME.key` beside it, or in the same file. A folder has such pairs, or folders with `fullchain.pem` and `privkey.pem`.",
+            "Needed without `acme`. Chains with their keys, in PEM, chosen by the name that a client asks for. Of `NAME.pem` the key is `NAME.key` beside it, or in the same file. A folder has such pairs, or folders with `fullchain.pem` and `privkey.pem`, or is such a folder.",
         ),
         key(
             "unknown_name",
@@ -285,7 +285,7 @@ pub(super) const TLS_CLIENT: Table = Table {
             "revoked",
             "file or files",
             "-",
-            "Revocation lists, in PEM or DER. With any, each authority of a chain needs one.",
+            "Revocation lists, in PEM or DER. With any, each authority of a chain needs one that has not expired: else its clients are refused.",
         ),
         key(
             "header",

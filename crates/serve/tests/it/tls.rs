@@ -381,7 +381,7 @@ drivers!(handshakes_and_expiry_are_measured, |driver: DriverName| {
         text.contains(&of("full")) && text.contains(&of("resumed")) && text.contains("result=\"failed\"} 1")
     });
     let text = site.client().get("/metrics").text().to_owned();
-    assert!(text.contains("ringroad_tls_certificate_expiry_seconds{name=\"a.test\"} "), "{text}");
+    assert!(text.contains("ringroad_tls_certificate_expiry_seconds{name=\"a.test\",file=\""), "{text}");
     assert!(
         text.contains("ringroad_tls_handshakes_waiting{")
             && text.contains("ringroad_tls_handshake_seconds_count{")
