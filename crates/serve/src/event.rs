@@ -35,7 +35,7 @@ pub enum Event {
     CertificateExpired(ringroad_tls::Expired),
     /// A certificate was obtained from an authority, or taken from the state folder.
     CertificateObtained(ringroad_acme::Event),
-    /// A certificate could not be obtained; it will be tried again.
+    /// A certificate could not be obtained, or not be kept; it will be tried again.
     CertificateNotObtained(ringroad_acme::Event),
     /// The log cannot be written.
     LogFailed {
