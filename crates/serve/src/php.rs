@@ -560,8 +560,8 @@ impl Php {
         params
     }
 
-    /// Header lines as variables. Several of one name are one, as lists are joined. A name with `_` or `.` would
-    /// be the variable of one with `-`: lines with signs other than `-` are dropped.
+    /// Header lines as variables. Several of one name are one, as lists are joined. A name with `_` or `.`
+    /// would be the variable of one with `-`: lines with signs other than `-` are dropped.
     fn lines(&self, flow: &Flow, params: &mut Params) {
         let Flow { request, context } = flow;
         let subject = self.subject.as_deref();

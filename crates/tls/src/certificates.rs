@@ -213,8 +213,8 @@ pub(crate) struct Looked {
 }
 
 impl Store {
-    /// A store that has looked at nothing yet. It knows what one before it knew of the same files: a pair that
-    /// is bad now stays what it was.
+    /// A store that has looked at nothing yet. It knows what one before it knew of the same files: a pair
+    /// that is bad now stays what it was.
     pub(crate) fn new(places: Vec<Place>, before: Option<&Store>) -> Store {
         let known = before.map(|before| before.known.clone()).unwrap_or_default();
         Store { places, known, ..Store::default() }
