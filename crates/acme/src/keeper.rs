@@ -83,6 +83,8 @@ struct One {
     suggested: Option<Suggested>,
     /// When the renewal information is looked at next.
     look: SystemTime,
+    /// What is held and could not be written into the state folder: the chain and the key.
+    unsaved: Option<(String, String)>,
 }
 
 /// What the authority suggests, with the moment in it that was chosen.
@@ -113,6 +115,7 @@ impl One {
         self.held = Some(kept);
         self.suggested = None;
         self.look = now;
+        self.unsaved = None;
     }
 }
 
@@ -149,6 +152,7 @@ async fn run(settings: Settings, site: Arc<dyn Site>, progress: Arc<Progress>) {
             again: failures.again().min(now + renewal::wait(u32::MAX, settings.retry, None, 1.0)),
             suggested: None,
             look: now,
+            unsaved: None,
         }
     };
     let all = settings.certificates.iter().map(one).collect();
@@ -160,6 +164,7 @@ async fn run(settings: Settings, site: Arc<dyn Site>, progress: Arc<Progress>) {
         let wait = due.duration_since(SystemTime::now()).unwrap_or_default();
         if !wait.is_zero() {
             time::sleep(wait.min(SLICE)).await;
+            state.save_again().await;
             if wait > SLICE {
                 state.look_into_folder();
             }
@@ -238,7 +243,13 @@ impl State {
     async fn order(&mut self, at: usize, authority: &Authority, lock: File) -> Result<(), Failure> {
         let Some(one) = self.all.get(at) else { return Ok(()) };
         let names = one.names.clone();
-        let replaces = one.held.as_ref().and_then(|kept| id(&kept.issued));
+        // What cannot be kept is not asked for: the authority gives the same names a few certificates a week.
+        let folder = self.folder.clone();
+        let room = spawn_blocking(move || folder.prepare()).await;
+        let room = room.map_err(|why| Failure::here(why.to_string()))?;
+        room.map_err(|why| Failure::here(format!("{why}; nothing was asked for")))?;
+        let one = self.all.get(at);
+        let replaces = one.and_then(|one| one.held.as_ref()).and_then(|kept| id(&kept.issued));
         let wanted = Wanted {
             names: &names,
             kind: self.settings.challenge,
@@ -266,25 +277,45 @@ impl State {
             if let Some(name) = own.iter().find(|name| !issued.names.covers(name)) {
                 return Err(format!("the authority's certificate does not cover {name}"));
             }
-            folder.save_certificate(&own, &chain_pem, &key_pem)?;
+            // It was given, so it is used, whether it can be kept or not.
+            let unsaved = folder.save_certificate(&own, &chain_pem, &key_pem).err();
             // What failed before does not matter any more; a file that stays would only cost time.
             let _ = folder.save_failures(&own, Failures::default());
-            Ok(Kept { pair, issued })
+            Ok((Kept { pair, issued }, unsaved.map(|why| (why, (chain_pem, key_pem)))))
         };
         let saved = spawn_blocking(save).await;
-        let kept = saved.map_err(|why| Failure::here(why.to_string()))?.map_err(Failure::here)?;
+        let (kept, unsaved) = saved.map_err(|why| Failure::here(why.to_string()))?.map_err(Failure::here)?;
+        let (why, unsaved) = unsaved.unzip();
         let now = SystemTime::now();
         let life = life(&kept.issued);
         if let Some(one) = self.all.get_mut(at) {
             one.hold(kept, now);
+            one.unsaved = unsaved;
             one.failures = 0;
             one.again = now + life.pause();
         }
         self.install()?;
         self.progress.change(at, |progress| progress.obtained += 1);
         let (expires, renew) = (life.expires, life.renew(None));
-        self.site.report(Event::Obtained { names, expires, renew });
+        self.site.report(Event::Obtained { names: names.clone(), expires, renew });
+        if let Some(why) = why {
+            self.site.report(Event::NotKept { names, why });
+        }
         Ok(())
+    }
+
+    /// Writes what could not be written before.
+    async fn save_again(&mut self) {
+        for one in &mut self.all {
+            let Some((chain, key)) = one.unsaved.take() else { continue };
+            let (folder, names) = (self.folder.clone(), one.names.clone());
+            let save = move || {
+                let saved = folder.prepare().and_then(|()| folder.save_certificate(&names, &chain, &key));
+                saved.err().map(|_| (chain, key))
+            };
+            // A thread that could not be had has taken it along: it stays in force.
+            one.unsaved = spawn_blocking(save).await.ok().flatten();
+        }
     }
 
     async fn obtain(&self, authority: &Authority, wanted: &Wanted<'_>) -> Result<Obtained, Failure> {

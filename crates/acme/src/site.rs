@@ -95,6 +95,13 @@ pub enum Event {
         /// Until when it is valid.
         expires: SystemTime,
     },
+    /// It was obtained and is in force, and could not be written into the state folder. That is tried again.
+    NotKept {
+        /// Its names.
+        names: Vec<String>,
+        /// Why not.
+        why: String,
+    },
     /// It could not be obtained. One that is there stays in force.
     Failed {
         /// Its names.
@@ -123,6 +130,12 @@ impl fmt::Display for Event {
                 "certificate, on {}: taken from the state folder, valid until {}",
                 names.join(", "),
                 Date(*expires)
+            ),
+            Event::NotKept { names, why } => write!(
+                f,
+                "certificate, on {}: not kept, so that a restart would ask for another one: {why}; \
+                 it is written within an hour where that is possible",
+                names.join(", ")
             ),
             Event::Failed { names, why, again, expires } => {
                 write!(f, "certificate, on {}: not obtained: {why}; ", names.join(", "))?;

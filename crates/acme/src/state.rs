@@ -45,20 +45,34 @@ impl std::error::Error for StateError {
 /// made if it is not there.
 ///
 /// # Errors
-/// It cannot be made, or nothing can be written there.
+/// It cannot be made, or nothing can be written there and a certificate is missing.
 pub fn stored(settings: &Settings) -> Result<(Vec<Pair>, Vec<BadPair>), StateError> {
     let folder = Folder::of(settings);
-    folder.prepare().map_err(|why| StateError { folder: settings.state.clone(), why })?;
-    let (mut pairs, mut bad) = (Vec::new(), Vec::new());
+    let prepared = folder.make_room();
+    let (mut pairs, mut bad, mut held) = (Vec::new(), Vec::new(), 0);
     for names in &settings.certificates {
         match folder.certificate(names) {
-            Ok(Some(kept)) => pairs.push(kept.pair),
+            Ok(Some(kept)) => {
+                pairs.push(kept.pair);
+                held += 1;
+            }
             Ok(None) => pairs.extend(folder.stand_ins(names)),
             Err(why) => bad.push(why),
         }
     }
+    match prepared {
+        Ok(()) => {}
+        // A disk that is full is no reason to serve nothing: renewal tells it again.
+        Err(why) if held == settings.certificates.len() => {
+            bad.push(BadPair { file: settings.state.clone(), why: why.to_string() });
+        }
+        Err(why) => return Err(StateError { folder: settings.state.clone(), why }),
+    }
     Ok((pairs, bad))
 }
+
+/// More than a certificate with its chain and its key has.
+const ROOM_BYTES: usize = 32 * 1024;
 
 /// The folder of one authority.
 #[derive(Clone, Debug)]
@@ -120,12 +134,18 @@ impl Folder {
         Folder { path: settings.state.join(name) }
     }
 
-    /// Makes the folder, and sees that something can be written there.
-    fn prepare(&self) -> io::Result<()> {
+    /// Makes the folder, and sees that a certificate can be written there.
+    pub(crate) fn prepare(&self) -> Result<(), String> {
+        self.make_room().map_err(|why| format!("write, on {}: {why}", self.path.display()))
+    }
+
+    fn make_room(&self) -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.path)?;
         let probe = self.path.join(format!(".probe-{}-{}", std::process::id(), unique()));
-        write(&probe, b"")?;
-        fs::remove_file(probe)
+        // An empty file is made on a full disk as well.
+        let written = write(&probe, &[0; ROOM_BYTES]);
+        let removed = fs::remove_file(probe);
+        written.and(removed)
     }
 
     pub(crate) fn account(&self) -> Result<Option<AccountFile>, String> {

@@ -1,6 +1,6 @@
 //! Values that several features read: header lines and statuses.
 
-use ringroad_http::{EncodeError, FieldBlock, Response, Status};
+use ringroad_http::{EncodeError, FieldBlock, Request, Response, Status};
 use ringroad_settings::{Value, value};
 
 /// The name of a header line that may be written.
@@ -27,6 +27,23 @@ pub fn check_name(name: &str) -> Result<(), String> {
 /// As [`header_name`].
 pub fn check_line(name: &str, value: &str) -> Result<(), String> {
     FieldBlock::of([(name, value)]).map(|_| ()).map_err(|why| why.to_string())
+}
+
+/// Whether a header line of this name may pass for `line`: to programs that get lines as variables (CGI, PHP,
+/// WSGI) signs are one, and case counts nowhere. `X_User` and `X.User` are `X-User` to some of them.
+pub fn passes_for(name: &[u8], line: &str) -> bool {
+    let is_sign = |byte: u8| !byte.is_ascii_alphanumeric();
+    let same = |(one, other): (&u8, u8)| one.eq_ignore_ascii_case(&other) || is_sign(*one) && is_sign(other);
+    name.len() == line.len() && name.iter().zip(line.bytes()).all(same)
+}
+
+/// Removes the lines of a request that may pass for `line`.
+pub fn remove_all_like(request: &mut Request, line: &str) {
+    let like: Vec<_> = request.headers().iter().filter(|field| passes_for(field.name, line)).collect();
+    let names: Vec<_> = like.iter().map(|field| String::from_utf8_lossy(field.name).into_owned()).collect();
+    for name in names {
+        request.remove_header(&name);
+    }
 }
 
 /// What is behind `http://` or `https://`, in any case of letters, if one of them begins the text.
@@ -71,4 +88,20 @@ pub fn with_upgrade<'l>(
     let named = lines.filter(|(name, value)| name.eq_ignore_ascii_case(b"upgrade") && !value.is_empty());
     let protocols = named.map(|(_, value)| value).collect::<Vec<_>>().join(&b", "[..]);
     if protocols.is_empty() { Ok(response) } else { response.upgrade_required(protocols) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_passes_for_a_line_in_any_case_and_with_any_signs() {
+        for name in ["X-User", "x-user", "X_USER", "x.user", "X~User"] {
+            assert!(passes_for(name.as_bytes(), "X-User"), "{name}");
+        }
+        for name in ["XUser", "X-Users", "X-Use", "Xauser", "X--User", ""] {
+            assert!(!passes_for(name.as_bytes(), "X-User"), "{name}");
+        }
+        assert!(passes_for(b"x-user", "X_User"));
+    }
 }

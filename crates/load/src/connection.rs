@@ -528,6 +528,10 @@ impl Talk<'_> {
             Woken::Received(Ok(mut lease)) if !lease.is_empty() => {
                 self.worker.received(self.now, lease.len());
                 match layer.incoming(&mut lease, |bytes| self.read(bytes)) {
+                    // Some servers wait for the client to close after they have said so (close_notify).
+                    Ok(None) if layer.has_ended() => {
+                        self.take_in(layer, Woken::Received(Ok(Lease::default())))
+                    }
                     Ok(end) => end,
                     Err(why) => Some(End::Failed(Kind::Protocol, why)),
                 }

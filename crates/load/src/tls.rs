@@ -190,4 +190,8 @@ impl Layer for Session {
         // Without it an attacker on the path could have truncated the stream.
         self.tls.has_ended()
     }
+
+    fn has_ended(&self) -> bool {
+        self.tls.has_ended()
+    }
 }

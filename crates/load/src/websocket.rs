@@ -323,6 +323,10 @@ impl<L: Layer> Layer for Frames<L> {
     fn may_end(&self) -> bool {
         self.below.may_end()
     }
+
+    fn has_ended(&self) -> bool {
+        self.below.has_ended()
+    }
 }
 
 #[cfg(test)]

@@ -88,7 +88,7 @@ impl Site for ThisServer {
     fn report(&self, event: Obtaining) {
         if let Some(shared) = self.0.upgrade() {
             shared.events.report(match event {
-                Obtaining::Failed { .. } => Event::CertificateNotObtained(event),
+                Obtaining::Failed { .. } | Obtaining::NotKept { .. } => Event::CertificateNotObtained(event),
                 event => Event::CertificateObtained(event),
             });
         }

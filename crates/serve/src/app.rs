@@ -229,12 +229,13 @@ impl Asked {
         body_bytes: Option<u64>,
     ) -> Incoming<'r> {
         let subject = place.subject.as_deref();
-        let is_subject = |name: &[u8]| subject.is_some_and(|own| name.eq_ignore_ascii_case(own.as_bytes()));
+        let is_subject = |name: &[u8]| subject.is_some_and(|own| words::passes_for(name, own));
+        let of_the_client = |name: &[u8]| OF_THE_CLIENT.iter().any(|line| words::passes_for(name, line));
         let mut lines: Vec<(&[u8], &[u8])> = request
             .headers()
             .iter()
             .map(|field| (field.name, field.value))
-            .filter(|(name, _)| (self.trusted || !is_one_of(name, OF_THE_CLIENT)) && !is_subject(name))
+            .filter(|(name, _)| (self.trusted || !of_the_client(name)) && !is_subject(name))
             .collect();
         if let (Some(name), Some(told)) = (subject, &self.subject) {
             lines.push((name.as_bytes(), told.as_bytes()));

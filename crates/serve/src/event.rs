@@ -29,9 +29,13 @@ pub enum Event {
     CertificatesTaken,
     /// Files of TLS cannot be used: the previous ones stay in force.
     CertificateRefused(ringroad_tls::BadPair),
+    /// Files of TLS cannot be used, and there are no previous ones.
+    CertificateUnusable(ringroad_tls::BadPair),
+    /// Something in force has expired.
+    CertificateExpired(ringroad_tls::Expired),
     /// A certificate was obtained from an authority, or taken from the state folder.
     CertificateObtained(ringroad_acme::Event),
-    /// A certificate could not be obtained; it will be tried again.
+    /// A certificate could not be obtained, or not be kept; it will be tried again.
     CertificateNotObtained(ringroad_acme::Event),
     /// The log cannot be written.
     LogFailed {
@@ -110,6 +114,8 @@ impl fmt::Display for Event {
             Event::ReloadFailed(why) => write!(f, "{why} (the old configuration stays in force)"),
             Event::CertificatesTaken => f.write_str("certificates: read again, in force"),
             Event::CertificateRefused(bad) => write!(f, "{bad} (what was there before stays in force)"),
+            Event::CertificateUnusable(bad) => write!(f, "{bad} (it is not used)"),
+            Event::CertificateExpired(what) => what.fmt(f),
             Event::CertificateObtained(event) | Event::CertificateNotObtained(event) => event.fmt(f),
             Event::LogFailed { target, why } => {
                 write!(f, "write, on {target}: {why} (lines of the access log are lost until it works again)")

@@ -487,7 +487,12 @@ fn certificates(out: &mut Families, shared: &Shared) {
     let help = "Seconds until a certificate expires; below 0 it has.";
     let mut family = out.family("ringroad_tls_certificate_expiry_seconds", "gauge", help);
     for info in tls.certificates() {
-        family.sample(&label("name", &info.name), info.seconds_left(now) as f64);
+        let mut labels = label("name", &info.name);
+        // Several may have the same name.
+        if let Some(file) = &info.file {
+            labels = [labels, label("file", &file.to_string_lossy())].join(",");
+        }
+        family.sample(&labels, info.seconds_left(now) as f64);
     }
 }
 

@@ -560,16 +560,17 @@ impl Php {
         params
     }
 
-    /// Header lines as variables. Several of one name are one, as lists are joined. A name with `_` would be
-    /// the variable of one with `-`: such lines are dropped.
+    /// Header lines as variables. Several of one name are one, as lists are joined. A name with `_` or `.`
+    /// would be the variable of one with `-`: lines with signs other than `-` are dropped.
     fn lines(&self, flow: &Flow, params: &mut Params) {
         let Flow { request, context } = flow;
         let subject = self.subject.as_deref();
-        let is_subject = |name: &[u8]| subject.is_some_and(|own| name.eq_ignore_ascii_case(own.as_bytes()));
+        let is_subject = |name: &[u8]| subject.is_some_and(|own| words::passes_for(name, own));
+        let is_plain = |name: &[u8]| name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'-');
         let told = request.connection().and_then(|info| info.tls).and_then(|tls| tls.client_subject.clone());
         let mut variables: Vec<(Vec<u8>, Cow<'_, [u8]>)> = Vec::new();
         let handed_on = |name: &[u8]| {
-            !name.contains(&b'_')
+            is_plain(name)
                 && !is_subject(name)
                 && !is_one_of(name, NOT_VARIABLES)
                 && (context.comes_by_proxy() || !is_one_of(name, OF_THE_CLIENT))

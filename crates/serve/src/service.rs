@@ -874,6 +874,7 @@ impl Service {
                 let given = given(new, &config.listen, &self.shared.events)?;
                 let bad = tls.change(new.settings.clone(), given).map_err(StartError::Tls)?;
                 bad.into_iter().for_each(|bad| self.shared.events.report(Event::CertificateRefused(bad)));
+                tell_expired(tls, &self.shared.events);
             }
             (Some(new), None) => *tls = Some(make_tls(new, &config.listen, &self.shared.events)?),
             // Addresses that still speak it have it as long as they stay.
@@ -1067,7 +1068,8 @@ const LOOK: Duration = Duration::from_secs(10);
 fn make_tls(tls: &Tls, listen: &[Listen], events: &EventSink) -> Result<Arc<TlsServer>, StartError> {
     let given = given(tls, listen, events)?;
     let (server, bad) = TlsServer::new(tls.settings.clone(), given).map_err(StartError::Tls)?;
-    bad.into_iter().for_each(|bad| events.report(Event::CertificateRefused(bad)));
+    bad.into_iter().for_each(|bad| events.report(Event::CertificateUnusable(bad)));
+    tell_expired(&server, events);
     Ok(Arc::new(server))
 }
 
@@ -1108,6 +1110,12 @@ fn refresh(tls: &TlsServer, events: &EventSink) {
         events.report(Event::CertificatesTaken);
     }
     refreshed.bad.into_iter().for_each(|bad| events.report(Event::CertificateRefused(bad)));
+    tell_expired(tls, events);
+}
+
+fn tell_expired(tls: &TlsServer, events: &EventSink) {
+    let expired = tls.newly_expired(SystemTime::now());
+    expired.into_iter().for_each(|what| events.report(Event::CertificateExpired(what)));
 }
 
 /// Looks at the files of TLS every ten seconds, on a thread of its own, until the sender is dropped.

@@ -29,6 +29,7 @@ use ringroad_gate::groups::WorkerGroups;
 use ringroad_gate::path::{self, BadPath, Spellings};
 use ringroad_gate::routes::{Found, Routes, Split, SplitBy, Subject};
 use ringroad_gate::upstream::{Group, Room};
+use ringroad_gate::words;
 use ringroad_http::{Method, Request, Response, State, Status};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -385,8 +386,11 @@ pub(crate) async fn answer(request: Request, worker: State<Worker>) -> Response 
     let config = &site.plan.config;
     let mut pending = InFlight::new(worker.clone(), Flow::new(request, &worker.local, &site.trust));
     let flow = pending.flow();
-    // First of all: everything behind this sees the one path that is meant.
+    // First of all: everything behind this sees the one path that is meant, and the client by its right name.
     flow.take_dots_out();
+    if let Some(line) = config.tls.as_ref().and_then(|tls| tls.subject_header.as_deref()) {
+        tell_subject(&mut flow.request, line);
+    }
     if site.writer.is_some() || !config.client_ip.proxies.is_empty() {
         flow.see_client();
     }
@@ -407,6 +411,17 @@ pub(crate) async fn answer(request: Request, worker: State<Worker>) -> Response 
     let response = pending.recorded(response);
     // The log has the status of HTTP.
     if is_refused_call { grpc::refusal(response) } else { response }
+}
+
+/// Writes the subject of the client's certificate into the line that only this server may write. Without a
+/// certificate there is none, also no line that a program behind might take for it.
+fn tell_subject(request: &mut Request, line: &str) {
+    words::remove_all_like(request, line);
+    let told = request.connection().and_then(|info| info.tls).and_then(|tls| tls.client_subject.clone());
+    if let Some(told) = told {
+        // Without room for one more line the request goes on without it.
+        let _ = request.set_header(line, &*told);
+    }
 }
 
 /// The end of the steps that come before the route: chooses it, and takes the request through its chain.

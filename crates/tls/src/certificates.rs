@@ -6,7 +6,7 @@
 use crate::error::TlsError;
 use crate::names::Names;
 use ringroad_host::input;
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ pub enum Place {
     /// A chain and its key, in PEM. Both may be the same file.
     Pair(PairFiles),
     /// A folder. In it: `NAME.pem` (or `.crt`, `.cer`) with `NAME.key`, or with the key in the same file; and
-    /// folders with `fullchain.pem` and `privkey.pem`, as ACME clients leave them.
+    /// folders with `fullchain.pem` and `privkey.pem`, as ACME clients leave them. It may be such a folder.
     Folder(PathBuf),
 }
 
@@ -93,13 +93,29 @@ pub(crate) struct Usable {
     pub(crate) key: Arc<CertifiedKey>,
 }
 
+/// Most bytes of a chain: clients that are built on OpenSSL accept 100 KiB, rustls 64.
+const CHAIN_BYTES_MAX: usize = 60 * 1024;
+
+/// What is wrong with a PEM text. The library prints what it misses as a list of numbers.
+pub(crate) fn pem_words(why: &pem::Error) -> String {
+    match why {
+        pem::Error::MissingSectionEnd { .. } => {
+            "a part of it has no end: perhaps it is still being written".to_owned()
+        }
+        pem::Error::IllegalSectionStart { .. } => "a line with -----BEGIN is wrong".to_owned(),
+        pem::Error::NoItemsFound => "there is none".to_owned(),
+        other => other.to_string(),
+    }
+}
+
 /// The certificates of a PEM file's content, at least one.
 ///
 /// # Errors
 /// There is none, or one cannot be read.
 pub fn certificates_from_pem(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let read = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
-    let all = read.map_err(|why| TlsError::settings(format!("a certificate cannot be read ({why})")))?;
+    let all = read
+        .map_err(|why| TlsError::settings(format!("a certificate cannot be read ({})", pem_words(&why))))?;
     if all.is_empty() {
         return Err(TlsError::settings("expected certificates in PEM, found none"));
     }
@@ -109,6 +125,13 @@ pub fn certificates_from_pem(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>,
 /// Makes a pair usable.
 pub(crate) fn usable(pair: Pair, file: Option<&Path>) -> Result<Usable, String> {
     let Some(first) = pair.chain.first() else { return Err("there is no certificate in it".to_owned()) };
+    let bytes: usize = pair.chain.iter().map(|certificate| certificate.len()).sum();
+    if bytes > CHAIN_BYTES_MAX {
+        let count = pair.chain.len();
+        return Err(format!(
+            "a chain of {count} certificates with {bytes} bytes is longer than clients accept"
+        ));
+    }
     let (names, expires, begins) = {
         let (_, parsed) = x509_parser::parse_x509_certificate(first)
             .map_err(|why| format!("the certificate cannot be read ({why})"))?;
@@ -136,7 +159,7 @@ pub(crate) fn challenge_key(pair: Pair) -> Result<CertifiedKey, String> {
     Ok(CertifiedKey::new(pair.chain, key))
 }
 
-fn time(timestamp: i64) -> SystemTime {
+pub(crate) fn time(timestamp: i64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(u64::try_from(timestamp).unwrap_or(0))
 }
 
@@ -166,10 +189,14 @@ fn stamp(file: &Path) -> io::Result<Stamp> {
 pub(crate) struct Store {
     places: Vec<Place>,
     known: BTreeMap<PairFiles, Known>,
-    /// Told last, so that the same is not told every ten seconds.
+    /// Told last, so that the same is not told every ten seconds: what is wrong with folders, and
+    /// certificates without a key.
     folders: BTreeMap<PathBuf, String>,
+    /// That the last pair has gone was told.
+    bare: bool,
 }
 
+#[derive(Clone)]
 struct Known {
     stamps: Option<(Stamp, Stamp)>,
     usable: Option<Arc<Usable>>,
@@ -186,8 +213,11 @@ pub(crate) struct Looked {
 }
 
 impl Store {
-    pub(crate) fn new(places: Vec<Place>) -> Store {
-        Store { places, ..Store::default() }
+    /// A store that has looked at nothing yet. It knows what one before it knew of the same files: a pair
+    /// that is bad now stays what it was.
+    pub(crate) fn new(places: Vec<Place>, before: Option<&Store>) -> Store {
+        let known = before.map(|before| before.known.clone()).unwrap_or_default();
+        Store { places, known, ..Store::default() }
     }
 
     /// The pairs that can be used, those of the first place first.
@@ -207,16 +237,37 @@ impl Store {
         all
     }
 
-    /// Looks at every place, and reads what differs from what it was.
-    pub(crate) fn look(&mut self, now: SystemTime) -> Looked {
+    /// Looks at every place, and reads what differs from what it was. `needed`: there are no other pairs than
+    /// these, so the last of them stays, whatever has become of its files.
+    pub(crate) fn look(&mut self, now: SystemTime, needed: bool) -> Looked {
+        let before_all = self.known.clone();
         let mut looked = Looked { changed: false, bad: Vec::new() };
         let mut there = Vec::new();
         for place in &self.places {
             match place {
                 Place::Pair(files) => there.push(files.clone()),
                 Place::Folder(folder) => match pairs_in(folder) {
-                    Ok(pairs) => {
-                        self.folders.remove(folder);
+                    Ok((pairs, alone)) => {
+                        let stays = |path: &Path| match path.parent() == Some(folder.as_path()) {
+                            true => alone.iter().any(|file| file == path),
+                            false => path != folder,
+                        };
+                        self.folders.retain(|path, _| stays(path));
+                        let is_half = |file: &PathBuf| self.known.keys().any(|of| of.certificate == *file);
+                        for file in alone.into_iter().filter(|file| !is_half(file)) {
+                            let why = "there is no key beside it, nor in it".to_owned();
+                            if self.folders.insert(file.clone(), why.clone()).is_none() {
+                                looked.bad.push(BadPair { file, why });
+                            }
+                        }
+                        // One that is there by half is no pair that was taken away.
+                        let halves = self.known.keys().filter(|files| {
+                            let is_found = |found: &PairFiles| found.certificate == files.certificate;
+                            files.certificate.starts_with(folder)
+                                && files.certificate.symlink_metadata().is_ok()
+                                && !pairs.iter().any(is_found)
+                        });
+                        there.extend(halves.cloned());
                         there.extend(pairs);
                     }
                     Err(why) => {
@@ -241,6 +292,24 @@ impl Store {
             looked.changed |= changed;
             looked.bad.extend(bad);
         }
+        let usable = |all: &BTreeMap<PairFiles, Known>| all.values().any(|known| known.usable.is_some());
+        let is_bare = needed && !usable(&self.known) && usable(&before_all);
+        if is_bare {
+            for (files, known) in before_all.into_iter().filter(|(_, known)| known.usable.is_some()) {
+                // Whatever is in the files is read again.
+                self.known.entry(files).or_insert(Known { stamps: None, ..known });
+            }
+            looked.changed = false;
+            if !self.bare {
+                let file = self.places.first().map(|place| match place {
+                    Place::Pair(files) => files.certificate.clone(),
+                    Place::Folder(folder) => folder.clone(),
+                });
+                let why = "there is no certificate left that can be used".to_owned();
+                looked.bad.push(BadPair { file: file.unwrap_or_default(), why });
+            }
+        }
+        self.bare = is_bare;
         looked
     }
 
@@ -280,20 +349,30 @@ impl Store {
     }
 }
 
-/// The pairs in a folder.
-fn pairs_in(folder: &Path) -> io::Result<Vec<PairFiles>> {
-    let mut pairs = Vec::new();
+/// The names of a pair in a folder of an ACME client, and those of its parts beside them.
+const FULL_CHAIN: &str = "fullchain.pem";
+const PRIVATE_KEY: &str = "privkey.pem";
+const PARTS: [&str; 4] = [FULL_CHAIN, PRIVATE_KEY, "cert.pem", "chain.pem"];
+
+/// The pair in a folder of an ACME client, if it is one.
+fn pair_of_client(folder: &Path) -> Option<PairFiles> {
+    let files = PairFiles { certificate: folder.join(FULL_CHAIN), key: folder.join(PRIVATE_KEY) };
+    (may_be_file(&files.certificate) && may_be_file(&files.key)).then_some(files)
+}
+
+/// The pairs in a folder, and the servers' certificates in it that have no key.
+fn pairs_in(folder: &Path) -> io::Result<(Vec<PairFiles>, Vec<PathBuf>)> {
+    let (mut pairs, mut alone) = (Vec::new(), Vec::new());
+    let own = pair_of_client(folder);
+    let is_part = |path: &Path| own.is_some() && PARTS.iter().any(|part| path.ends_with(part));
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
         let hidden = path.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
-        if hidden {
+        if hidden || is_part(&path) {
             continue;
         }
         if path.is_dir() {
-            let files = PairFiles { certificate: path.join("fullchain.pem"), key: path.join("privkey.pem") };
-            if may_be_file(&files.certificate) && may_be_file(&files.key) {
-                pairs.push(files);
-            }
+            pairs.extend(pair_of_client(&path));
             continue;
         }
         let end = path.extension().and_then(|end| end.to_str()).unwrap_or_default();
@@ -303,12 +382,17 @@ fn pairs_in(folder: &Path) -> io::Result<Vec<PairFiles>> {
         let key = path.with_extension("key");
         if may_be_file(&key) {
             pairs.push(PairFiles { certificate: path, key });
-        } else if holds_a_key(&path) {
-            pairs.push(PairFiles { key: path.clone(), certificate: path });
+            continue;
+        }
+        match holds(&path) {
+            Holds::Key => pairs.push(PairFiles { key: path.clone(), certificate: path }),
+            Holds::ServerCertificate => alone.push(path),
+            Holds::Nothing => {}
         }
     }
+    pairs.extend(own);
     pairs.sort();
-    Ok(pairs)
+    Ok((pairs, alone))
 }
 
 /// Whether a file is there, or that cannot be told: reading it tells why, and a pair that was usable stays
@@ -325,12 +409,28 @@ fn is_there(why: &io::Error) -> bool {
     !matches!(why.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// Whether a PEM file has a key, or cannot be read: one with certificates only may be an authority's, and is
-/// no pair.
-fn holds_a_key(file: &Path) -> bool {
-    match input::read(file) {
-        Ok(bytes) => PrivateKeyDer::from_pem_slice(&bytes).is_ok(),
-        Err(why) => is_there(&why),
+/// What a PEM file without a key beside it is.
+enum Holds {
+    /// It has a key, or cannot be read: reading it as a pair tells why.
+    Key,
+    /// A certificate that is no authority's, without a key.
+    ServerCertificate,
+    /// Something else, such as an authority's certificate: no pair.
+    Nothing,
+}
+
+fn holds(file: &Path) -> Holds {
+    let bytes = match input::read(file) {
+        Ok(bytes) => bytes,
+        Err(why) => return if is_there(&why) { Holds::Key } else { Holds::Nothing },
+    };
+    if PrivateKeyDer::from_pem_slice(&bytes).is_ok() {
+        return Holds::Key;
+    }
+    let Ok(first) = CertificateDer::from_pem_slice(&bytes) else { return Holds::Nothing };
+    match x509_parser::parse_x509_certificate(&first) {
+        Ok((_, parsed)) if !parsed.is_ca() => Holds::ServerCertificate,
+        _ => Holds::Nothing,
     }
 }
 
@@ -355,8 +455,9 @@ impl Pair {
         let chain = read_chain(&files.certificate)?;
         let bad = |why: String| BadPair { file: files.key.clone(), why };
         let bytes = input::read(&files.key).map_err(|why| bad(why.to_string()))?;
-        let key = PrivateKeyDer::from_pem_slice(&bytes)
-            .map_err(|why| bad(format!("a private key in PEM is expected, without a password ({why})")))?;
+        let key = PrivateKeyDer::from_pem_slice(&bytes).map_err(|why| {
+            bad(format!("a private key in PEM is expected, without a password ({})", pem_words(&why)))
+        })?;
         Ok(Pair { chain, key })
     }
 
@@ -366,9 +467,11 @@ impl Pair {
     /// They are none: which, and why.
     pub fn from_pem(chain: &str, key: &str) -> Result<Pair, String> {
         let certificates = CertificateDer::pem_slice_iter(chain.as_bytes());
-        let chain: Vec<_> =
-            certificates.collect::<Result<_, _>>().map_err(|why| format!("certificates: {why}"))?;
-        let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(|why| format!("key: {why}"))?;
+        let chain: Vec<_> = certificates
+            .collect::<Result<_, _>>()
+            .map_err(|why| format!("certificates: {}", pem_words(&why)))?;
+        let key = PrivateKeyDer::from_pem_slice(key.as_bytes());
+        let key = key.map_err(|why| format!("key: {}", pem_words(&why)))?;
         Ok(Pair { chain, key })
     }
 }
@@ -390,7 +493,8 @@ pub(crate) fn read_chain(file: &Path) -> Result<Vec<CertificateDer<'static>>, Ba
     let bad = |why: String| BadPair { file: file.to_owned(), why };
     let bytes = input::read(file).map_err(|why| bad(why.to_string()))?;
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
-    let chain = chain.map_err(|why| bad(format!("certificates in PEM are expected ({why})")))?;
+    let chain =
+        chain.map_err(|why| bad(format!("certificates in PEM are expected ({})", pem_words(&why))))?;
     if chain.is_empty() {
         return Err(bad("certificates in PEM are expected, and there is none".to_owned()));
     }

@@ -24,6 +24,8 @@ pub enum TlsErrorKind {
     NotValidNow,
     /// The peer's certificate was revoked.
     Revoked,
+    /// The list of revoked certificates that would tell has expired.
+    ListExpired,
     /// The peer's certificate cannot be accepted for another reason.
     BadCertificate,
     /// A client certificate is required, and the client sent none.
@@ -48,6 +50,7 @@ impl fmt::Display for TlsErrorKind {
             TlsErrorKind::WrongName => "the peer's certificate is for another name",
             TlsErrorKind::NotValidNow => "the peer's certificate is not valid at this time",
             TlsErrorKind::Revoked => "the peer's certificate was revoked",
+            TlsErrorKind::ListExpired => "the list of revoked certificates has expired",
             TlsErrorKind::BadCertificate => "the peer's certificate cannot be accepted",
             TlsErrorKind::NoCertificate => "the client sent no certificate",
             TlsErrorKind::Alert => "the peer refused by an alert",
@@ -87,6 +90,9 @@ impl TlsError {
                 | Bad::NotValidYet
                 | Bad::NotValidYetContext { .. } => TlsErrorKind::NotValidNow,
                 Bad::Revoked => TlsErrorKind::Revoked,
+                Bad::ExpiredRevocationList | Bad::ExpiredRevocationListContext { .. } => {
+                    TlsErrorKind::ListExpired
+                }
                 _ => TlsErrorKind::BadCertificate,
             },
             Error::NoCertificatesPresented => TlsErrorKind::NoCertificate,

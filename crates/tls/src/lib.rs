@@ -32,7 +32,7 @@ pub use info::{HandshakeKind, Info, ProtocolVersion};
 pub use issuing::{CertificateRequest, Issued, challenge_pair, examine, request_certificate};
 pub use names::Names;
 pub use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem};
-pub use server::{ClientAuth, Refreshed, Server, ServerSettings, Tickets, UnknownName};
+pub use server::{ClientAuth, Expired, Refreshed, Server, ServerSettings, Tickets, UnknownName};
 pub use session::{Output, Session};
 
 /// The ALPN protocol of HTTP/1.1.

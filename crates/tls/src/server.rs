@@ -6,7 +6,7 @@
 //! keep theirs. The ticketer goes from snapshot to snapshot, so that clients resume across reloads, unless
 //! the rules for client certificates change: a ticket carries a client that was verified under the old ones.
 
-use crate::certificates::{self, BadPair, CertificateInfo, Pair, Place, Store, Usable};
+use crate::certificates::{self, BadPair, CertificateInfo, Pair, Place, Store, Usable, pem_words};
 use crate::error::TlsError;
 use crate::names::Names;
 use crate::session::Session;
@@ -75,7 +75,8 @@ pub struct ClientAuth {
     pub authorities: PathBuf,
     /// A client without a certificate is refused.
     pub required: bool,
-    /// PEM files with revoked certificates. With any, each authority of a client's chain needs a list.
+    /// PEM or DER files with revoked certificates. With any, each authority of a client's chain needs a list
+    /// that has not expired.
     pub revoked: Vec<PathBuf>,
 }
 
@@ -117,6 +118,7 @@ struct Kept {
     secret: Option<Vec<u8>>,
     /// Told last.
     told: Vec<BadPair>,
+    expired: Vec<Expired>,
 }
 
 /// The contents of the files for client certificates.
@@ -125,6 +127,23 @@ struct ClientFiles {
     authorities: Vec<u8>,
     revoked: Vec<Vec<u8>>,
     required: bool,
+    /// When each file with revoked certificates expires, if it does.
+    ends: Vec<Option<SystemTime>>,
+}
+
+/// A file with something in it that has expired and is in force all the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expired {
+    /// The file.
+    pub file: PathBuf,
+    /// What has expired, and what follows from it.
+    pub what: &'static str,
+}
+
+impl fmt::Display for Expired {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "certificate, on {}: {}", self.file.display(), self.what)
+    }
 }
 
 /// What a refresh has done.
@@ -168,23 +187,24 @@ impl Server {
     pub fn refresh(&self) -> Refreshed {
         let mut kept = self.store.lock().unwrap_or_else(PoisonError::into_inner);
         let settings = kept.settings.clone();
-        let looked = kept.store.look(SystemTime::now());
+        let needed = kept.given.is_empty() && !settings.awaits;
+        let looked = kept.store.look(SystemTime::now(), needed);
         let mut refreshed = Refreshed { changed: looked.changed, bad: looked.bad };
         let mut wrong = Vec::new();
         if let Some(auth) = &settings.client {
-            match ClientFiles::read(auth) {
-                Ok(files) if kept.client.as_ref() != Some(&files) => match files.verifier() {
-                    Ok(_) => {
+            match ClientFiles::read(auth, kept.client.as_ref()) {
+                Ok(None) => {}
+                Ok(Some(files)) => match files.is_older_than(kept.client.as_ref(), auth, SystemTime::now()) {
+                    Some(bad) => wrong.push(bad),
+                    None => {
                         kept.client = Some(files);
                         let (secret, client) = (kept.secret.clone(), kept.client.clone());
-                        if let Ok(new) = ticketer(&settings.tickets, secret, None, client.as_ref()) {
-                            kept.ticketer = new;
-                        }
+                        // Without new keys: no session is resumed that was verified by other rules.
+                        kept.ticketer =
+                            ticketer(&settings.tickets, secret, None, client.as_ref()).unwrap_or_default();
                         refreshed.changed = true;
                     }
-                    Err(why) => wrong.push(BadPair { file: auth.authorities.clone(), why }),
                 },
-                Ok(_) => {}
                 Err(bad) => wrong.push(bad),
             }
         }
@@ -259,6 +279,28 @@ impl Server {
         Ok(())
     }
 
+    /// Tells what is in force although it has expired, each once.
+    pub fn newly_expired(&self, now: SystemTime) -> Vec<Expired> {
+        let mut all = Vec::new();
+        for info in self.certificates().iter().filter(|info| info.seconds_left(now) <= 0) {
+            let what = "it has expired, so clients refuse it";
+            all.extend(info.file.clone().map(|file| Expired { file, what }));
+        }
+        let mut kept = self.store.lock().unwrap_or_else(PoisonError::into_inner);
+        if let (Some(auth), Some(files)) = (&kept.settings.client, &kept.client) {
+            for (file, end) in auth.revoked.iter().zip(&files.ends) {
+                if end.is_some_and(|end| end <= now) {
+                    let what = "the list of revoked certificates has expired, so clients with certificates of its \
+                                authority are refused";
+                    all.push(Expired { file: file.clone(), what });
+                }
+            }
+        }
+        let before = std::mem::replace(&mut kept.expired, all.clone());
+        all.retain(|one| !before.contains(one));
+        all
+    }
+
     /// The certificates that are in force.
     pub fn certificates(&self) -> Vec<CertificateInfo> {
         self.snapshot().certificates.clone()
@@ -308,8 +350,8 @@ impl Kept {
         for pair in given {
             usable.push(Arc::new(certificates::usable(pair, None).map_err(TlsError::settings)?));
         }
-        let mut store = Store::new(settings.places.clone());
-        let looked = store.look(SystemTime::now());
+        let mut store = Store::new(settings.places.clone(), before.map(|before| &before.store));
+        let looked = store.look(SystemTime::now(), false);
         let named = |bad: &BadPair| {
             settings.places.iter().any(|place| match place {
                 Place::Pair(files) => files.certificate == bad.file || files.key == bad.file,
@@ -320,7 +362,8 @@ impl Kept {
             return Err(TlsError::settings(bad.to_string()));
         }
         let told = |bad: BadPair| TlsError::settings(bad.to_string());
-        let client = settings.client.as_ref().map(ClientFiles::read).transpose().map_err(told)?;
+        let client = settings.client.as_ref().map(|client| ClientFiles::read(client, None));
+        let client = client.transpose().map_err(told)?.flatten();
         let secret = match &settings.tickets {
             Tickets::File(file) => Some(read_secret(file).map_err(told)?),
             _ => None,
@@ -332,7 +375,16 @@ impl Kept {
             Some(before) => before.ticketer.clone(),
             None => ticketer(&settings.tickets, secret.clone(), None, client.as_ref())?,
         };
-        let kept = Kept { settings, store, given: usable, ticketer, client, secret, told: Vec::new() };
+        let kept = Kept {
+            settings,
+            store,
+            given: usable,
+            ticketer,
+            client,
+            secret,
+            told: Vec::new(),
+            expired: Vec::new(),
+        };
         if !kept.settings.awaits && kept.given.is_empty() && kept.store.usable().is_empty() {
             let why = looked.bad.iter().map(|bad| format!("; {bad}")).collect::<String>();
             return Err(TlsError::settings(format!("there is no certificate that can be used{why}")));
@@ -405,42 +457,67 @@ fn read_secret(file: &std::path::Path) -> Result<Vec<u8>, BadPair> {
 }
 
 impl ClientFiles {
-    fn read(settings: &ClientAuth) -> Result<ClientFiles, BadPair> {
+    /// Reads the files; `None` if they are as they were `before`.
+    fn read(settings: &ClientAuth, before: Option<&ClientFiles>) -> Result<Option<ClientFiles>, BadPair> {
         let read = |file: &PathBuf| {
             input::read(file).map_err(|why| BadPair { file: file.clone(), why: why.to_string() })
         };
-        let files = ClientFiles {
+        let mut files = ClientFiles {
             authorities: read(&settings.authorities)?,
             revoked: settings.revoked.iter().map(read).collect::<Result<_, _>>()?,
             required: settings.required,
+            ends: Vec::new(),
         };
+        // Lists may have millions of lines: they are taken apart where they are new.
+        if before.is_some_and(|before| {
+            before.authorities == files.authorities
+                && before.revoked == files.revoked
+                && before.required == files.required
+        }) {
+            return Ok(None);
+        }
+        for (file, bytes) in settings.revoked.iter().zip(&files.revoked) {
+            let all = lists(bytes).map_err(|why| BadPair { file: file.clone(), why })?;
+            files.ends.push(all.iter().filter_map(list_ends).min());
+        }
         files.verifier().map_err(|why| BadPair { file: settings.authorities.clone(), why })?;
-        Ok(files)
+        Ok(Some(files))
+    }
+
+    /// A list that has expired, in place of one that has not.
+    fn is_older_than(
+        &self,
+        before: Option<&ClientFiles>,
+        settings: &ClientAuth,
+        now: SystemTime,
+    ) -> Option<BadPair> {
+        let has_ended = |end: &Option<SystemTime>| end.is_some_and(|end| end <= now);
+        let each = settings.revoked.iter().zip(&self.ends).zip(&before?.ends);
+        let mut worse = each.filter(|((_, new), before)| has_ended(new) && !has_ended(before));
+        worse.next().map(|((file, _), _)| BadPair {
+            file: file.clone(),
+            why: "the list of revoked certificates has expired".to_owned(),
+        })
     }
 
     fn verifier(&self) -> Result<Arc<dyn rustls::server::danger::ClientCertVerifier>, String> {
         let mut roots = RootCertStore::empty();
         for certificate in rustls::pki_types::CertificateDer::pem_slice_iter(&self.authorities) {
-            let certificate =
-                certificate.map_err(|why| format!("certificates in PEM are expected ({why})"))?;
+            let certificate = certificate
+                .map_err(|why| format!("certificates in PEM are expected ({})", pem_words(&why)))?;
             roots.add(certificate).map_err(|why| format!("not the certificate of an authority ({why})"))?;
         }
         if roots.is_empty() {
             return Err("there is no certificate of an authority in it".to_owned());
         }
-        let mut lists = Vec::new();
+        let mut all = Vec::new();
         for bytes in &self.revoked {
-            let before = lists.len();
-            for list in CertificateRevocationListDer::pem_slice_iter(bytes) {
-                lists.push(list.map_err(|why| format!("a revocation list in PEM is expected ({why})"))?);
-            }
-            if lists.len() == before {
-                // Authorities publish them as DER.
-                lists.push(CertificateRevocationListDer::from(bytes.clone()));
-            }
+            all.extend(lists(bytes)?);
         }
         let mut builder =
-            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), crate::provider()).with_crls(lists);
+            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), crate::provider()).with_crls(all);
+        // What was revoked since a list expired is in no list here.
+        builder = builder.enforce_revocation_expiration();
         if !self.required {
             builder = builder.allow_unauthenticated();
         }
@@ -456,6 +533,27 @@ impl ClientFiles {
         }
         context.finish().as_ref().to_vec()
     }
+}
+
+/// The lists of revoked certificates in a file, at least one.
+fn lists(bytes: &[u8]) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
+    let read: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(bytes).collect();
+    let mut all = read.map_err(|why| format!("a revocation list is expected ({})", pem_words(&why)))?;
+    if all.is_empty() {
+        // Authorities publish them as DER.
+        all.push(CertificateRevocationListDer::from(bytes.to_vec()));
+    }
+    for list in &all {
+        let parsed = webpki::OwnedCertRevocationList::from_der(list);
+        parsed.map_err(|why| format!("a revocation list in PEM or DER is expected ({why})"))?;
+    }
+    Ok(all)
+}
+
+/// When a list expires, if it does.
+fn list_ends(list: &CertificateRevocationListDer<'_>) -> Option<SystemTime> {
+    let (_, parsed) = x509_parser::parse_x509_crl(list).ok()?;
+    parsed.next_update().map(|end| certificates::time(end.timestamp()))
 }
 
 /// Keys that answer challenges, by name.
@@ -475,14 +573,18 @@ struct Table {
 struct Choice {
     key: Arc<CertifiedKey>,
     names: Arc<Names>,
+    expires: SystemTime,
 }
 
 impl Table {
     fn new(all: &[Arc<Usable>], unknown: UnknownName, challenges: Arc<Challenges>) -> Table {
         let mut table =
             Table { exact: HashMap::new(), starred: HashMap::new(), first: Vec::new(), challenges };
-        let choice =
-            |usable: &Usable| Choice { key: Arc::clone(&usable.key), names: Arc::clone(&usable.info.names) };
+        let choice = |usable: &Usable| Choice {
+            key: Arc::clone(&usable.key),
+            names: Arc::clone(&usable.info.names),
+            expires: usable.info.expires,
+        };
         for usable in all {
             for name in usable.info.names.dns() {
                 let (map, name) = match name.strip_prefix("*.") {
@@ -513,7 +615,11 @@ impl Table {
         });
         let all = of_name.unwrap_or(&self.first);
         let suits = |choice: &&Choice| choice.key.key.choose_scheme(hello.signature_schemes()).is_some();
-        all.iter().find(suits).or_else(|| all.first())
+        // One that was renewed under another name, and left there.
+        let now = SystemTime::now();
+        let lives = |choice: &&Choice| choice.expires > now;
+        let living = all.iter().filter(lives).find(suits);
+        living.or_else(|| all.iter().find(suits)).or_else(|| all.first())
     }
 }
 

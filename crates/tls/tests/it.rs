@@ -67,10 +67,14 @@ impl Authority {
     }
 
     fn revokes(&self, serial: u64) -> String {
-        let now = SystemTime::now();
+        self.revokes_until(serial, SystemTime::now() + Duration::from_secs(3600))
+    }
+
+    fn revokes_until(&self, serial: u64, end: SystemTime) -> String {
+        let now = end - Duration::from_secs(3600);
         let parameters = CertificateRevocationListParams {
             this_update: now.into(),
-            next_update: (now + Duration::from_secs(3600)).into(),
+            next_update: end.into(),
             crl_number: SerialNumber::from(1_u64),
             issuing_distribution_point: None,
             revoked_certs: vec![RevokedCertParams {
@@ -405,11 +409,139 @@ fn a_pair_in_a_folder_that_may_not_be_looked_at_is_told_and_the_one_before_stays
     assert!(server.refresh().bad.is_empty(), "the same is told once");
     let (begun, bad) = Server::new(in_folder(folder.path()), Vec::new()).unwrap();
     assert_eq!((begun.certificates().len(), bad.len()), (1, 3));
-    for name in ["live/privkey.pem", "a.key", "c.pem"] {
+    for name in ["live/fullchain.pem", "a.pem", "c.pem"] {
         fs::remove_file(at(name)).unwrap();
     }
     assert!(server.refresh().changed);
     assert_eq!(server.certificates().len(), 1, "what has gone is not used");
+}
+
+#[test]
+fn a_pair_that_has_lost_its_key_stays_and_a_certificate_that_never_had_one_is_told() {
+    let (authority, folder) = (Authority::new("test"), tempfile::tempdir().unwrap());
+    let at = |name: &str| folder.path().join(name);
+    for name in ["a", "b"] {
+        put(folder.path(), name, &authority.sign(&[&format!("{name}.test")], |_| ()));
+    }
+    let server = server(in_folder(folder.path()), Vec::new());
+    // As of a program that removes the key before it writes the new one.
+    fs::remove_file(at("b.key")).unwrap();
+    let refreshed = server.refresh();
+    assert!(!refreshed.changed, "{refreshed:?}");
+    assert!(refreshed.bad.len() == 1 && refreshed.bad[0].file == at("b.key"), "{refreshed:?}");
+    Talk::new(&authority.client(), &server, "b.test", 9000).must_shake();
+    assert!(server.refresh().bad.is_empty(), "the same is told once");
+    // The settings change meanwhile: what was usable stays.
+    let mut other = in_folder(folder.path());
+    other.unknown_name = UnknownName::Refuse;
+    server.change(other, Vec::new()).unwrap();
+    Talk::new(&authority.client(), &server, "b.test", 9000).must_shake();
+    let new = authority.sign(&["b.test"], |_| ());
+    put(folder.path(), "b", &new);
+    assert!(server.refresh().changed);
+    // An authority's certificate needs no key here; a server's does.
+    fs::write(at("authority.pem"), authority.certificate.pem()).unwrap();
+    fs::write(at("alone.pem"), authority.sign(&["c.test"], |_| ()).0).unwrap();
+    let refreshed = server.refresh();
+    let files: Vec<_> = refreshed.bad.iter().map(|bad| bad.file.clone()).collect();
+    assert_eq!(files, [at("alone.pem")], "{refreshed:?}");
+    assert!(server.refresh().bad.is_empty(), "the same is told once");
+}
+
+#[test]
+fn the_folder_of_an_acme_client_is_a_place_by_itself() {
+    let (authority, folder) = (Authority::new("test"), tempfile::tempdir().unwrap());
+    let at = |name: &str| folder.path().join(name);
+    let (chain, key) = authority.sign(&["a.test"], |_| ());
+    fs::write(at("cert.pem"), &chain).unwrap();
+    fs::write(at("chain.pem"), authority.certificate.pem()).unwrap();
+    fs::write(at("fullchain.pem"), &chain).unwrap();
+    fs::write(at("privkey.pem"), &key).unwrap();
+    let (server, bad) = Server::new(in_folder(folder.path()), Vec::new()).unwrap();
+    assert_eq!((server.certificates().len(), bad), (1, Vec::new()));
+    Talk::new(&authority.client(), &server, "a.test", 9000).must_shake();
+}
+
+#[test]
+fn a_certificate_that_has_expired_is_not_chosen_where_another_has_not() {
+    let (authority, folder) = (Authority::new("test"), tempfile::tempdir().unwrap());
+    let expired = authority.sign(&["a.test"], |of| {
+        of.not_before = (SystemTime::now() - Duration::from_secs(200_000)).into();
+        of.not_after = (SystemTime::now() - Duration::from_secs(100_000)).into();
+    });
+    put(folder.path(), "2025", &expired);
+    let only = server(in_folder(folder.path()), Vec::new());
+    let told = only.newly_expired(SystemTime::now());
+    assert!(told.len() == 1 && told[0].file.ends_with("2025.pem"), "{told:?}");
+    assert!(only.newly_expired(SystemTime::now()).is_empty(), "the same is told once");
+    put(folder.path(), "2026", &authority.sign(&["a.test"], |_| ()));
+    assert!(only.refresh().changed);
+    Talk::new(&authority.client(), &only, "a.test", 9000).must_shake();
+}
+
+#[test]
+fn a_chain_that_no_client_accepts_and_half_of_a_file_are_refused_in_words() {
+    let (authority, folder) = (Authority::new("test"), tempfile::tempdir().unwrap());
+    let (chain, key) = authority.sign(&["a.test"], |_| ());
+    let bad = |chain: &str, key: &str| {
+        put(folder.path(), "a", &(chain.to_owned(), key.to_owned()));
+        let files = PairFiles { certificate: folder.path().join("a.pem"), key: folder.path().join("a.key") };
+        Server::new(ServerSettings::new(vec![Place::Pair(files)]), Vec::new()).unwrap_err().to_string()
+    };
+    let why = bad(&chain.repeat(300), &key);
+    assert!(why.contains("a chain of 300 certificates"), "{why}");
+    for why in [bad(&chain, &key[..key.len() / 2]), bad(&chain[..chain.len() / 2], &key)] {
+        assert!(why.contains("perhaps it is still being written"), "{why}");
+    }
+    assert!(bad(&chain, "nothing").contains("there is none"));
+}
+
+#[test]
+fn lists_of_revoked_certificates_are_told_by_their_file_and_expire() {
+    let (authority, folder) = (Authority::new("test"), tempfile::tempdir().unwrap());
+    let at = |name: &str| folder.path().join(name);
+    fs::create_dir(at("certs")).unwrap();
+    put(&at("certs"), "a", &authority.sign(&["a.test"], |_| ()));
+    fs::write(at("clients.pem"), authority.certificate.pem()).unwrap();
+    fs::write(at("list"), authority.revokes(1)).unwrap();
+    let mut settings = in_folder(&at("certs"));
+    settings.client =
+        Some(ClientAuth { authorities: at("clients.pem"), required: true, revoked: vec![at("list")] });
+    let server = server(settings.clone(), Vec::new());
+    let (chain, key) = authority.sign(&[], |of| of.serial_number = Some(SerialNumber::from(77_u64)));
+    let identity = Some(Pair::from_pem(&chain, &key).unwrap());
+    let ann = Client::new(ClientSettings { identity, ..ClientSettings::new(authority.trust()) }).unwrap();
+    let shake = |server: &Server| Talk::new(&ann, server, "a.test", 9000).shake().1;
+    shake(&server).unwrap();
+    // Empty, cut, and one that has expired in place of one that has not: the one before stays.
+    let now = SystemTime::now();
+    let expired = authority.revokes_until(1, now - Duration::from_secs(60));
+    for (text, word) in [
+        ("", "revocation list"),
+        (&authority.revokes(1)[..100], "written"),
+        (expired.as_str(), "has expired"),
+    ] {
+        fs::write(at("list"), text).unwrap();
+        let refreshed = server.refresh();
+        assert!(!refreshed.changed && refreshed.bad.len() == 1, "{refreshed:?}");
+        assert_eq!(refreshed.bad[0].file, at("list"), "{refreshed:?}");
+        assert!(refreshed.bad[0].why.contains(word), "{refreshed:?}");
+        shake(&server).unwrap();
+    }
+    assert!(server.newly_expired(now).is_empty());
+    // There was no other: its clients are refused, which is told.
+    let begun = Server::new(settings, Vec::new()).unwrap().0;
+    assert_eq!(error(shake(&begun)), TlsErrorKind::ListExpired);
+    let told = begun.newly_expired(now);
+    assert!(told.len() == 1 && told[0].file == at("list"), "{told:?}");
+    // A new list counts also while the last certificate has gone.
+    fs::remove_dir_all(at("certs")).unwrap();
+    fs::create_dir(at("certs")).unwrap();
+    assert!(!server.refresh().changed);
+    fs::write(at("list"), authority.revokes(77)).unwrap();
+    assert!(server.refresh().changed);
+    assert_eq!(error(shake(&server)), TlsErrorKind::Revoked);
+    assert!(!server.refresh().changed);
 }
 
 #[test]

@@ -9,6 +9,7 @@ use crate::feature::{Configured, Declaration, Feature, Named, Reading, Scope};
 use crate::flow::{Flow, Local};
 use crate::page;
 use crate::stage::Stage;
+use crate::words;
 use ringroad_engine::time;
 use ringroad_http::{Response, Status};
 use ringroad_settings::{Key, Section, value};
@@ -107,7 +108,7 @@ impl Gate {
     fn admit(&self, flow: &mut Flow, by: &Auth, identity: Identity) {
         for table in &self.0.tables {
             for line in table.own_lines() {
-                flow.request.remove_header(line);
+                words::remove_all_like(&mut flow.request, line);
             }
             if let Some(line) = table.hidden() {
                 flow.request.remove_header(line);

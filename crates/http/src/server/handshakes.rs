@@ -1,9 +1,13 @@
 //! TLS handshakes of a worker: bounded in number and in the time that they take of a turn, so that a storm of
 //! them does not keep connections waiting that are there already.
 //!
-//! A handshake costs a hundred times what a small request does. So at most [`Handshakes::at_once`] are under
-//! way at a time, the others wait in line for their turn; and of each turn of the worker at most [`STEPS`]
-//! steps of handshakes are taken, between which everything else is looked at. Start at [`serve`].
+//! A handshake costs a hundred times what a small request does. So of each turn of the worker at most
+//! [`STEPS`] steps of handshakes are taken, between which everything else is looked at; and at most
+//! [`Handshakes::at_once`] that have not begun are before that, the others wait in line, so that those that
+//! have begun come to their end.
+//!
+//! INVARIANT: what waits for its client takes no place. Clients that connect and are silent, or stop in the
+//! middle, would keep all others out until the deadline. Start at [`serve`].
 
 use super::connection::{Connection, serve as serve_http};
 use super::http2;
@@ -17,9 +21,9 @@ use crate::counters::add;
 use crate::message::ConnectionInfo;
 use crate::tls::{ALPN_ACME, ALPN_H2, HandshakeKind, ProtocolVersion, Server};
 use crate::transport::{HandshakeError, Steps, TlsStream, Transport, Unshaken, handshake};
-use ringroad_engine::sync::Semaphore;
+use ringroad_engine::sync::{Semaphore, SemaphoreGuardArc};
 use ringroad_engine::{spawn, time, yield_now};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -47,7 +51,7 @@ impl Handshakes {
     }
 }
 
-impl Steps for Handshakes {
+impl Handshakes {
     async fn step(&self) {
         // Used up by this turn; the next one has as many again.
         self.steps.acquire().await.forget();
@@ -62,6 +66,63 @@ impl Steps for Handshakes {
         }
     }
 }
+
+/// One handshake's place among those that begin.
+struct Beginning<'w> {
+    worker: &'w Worker,
+    place: RefCell<Option<SemaphoreGuardArc>>,
+    /// The client's first message was answered: no place is needed any more.
+    answered: Cell<bool>,
+}
+
+impl Steps for Beginning<'_> {
+    async fn step(&self) {
+        let handshakes = &self.worker.handshakes;
+        if !self.answered.get() {
+            let line = InLine::new(self.worker);
+            let place = handshakes.at_once.acquire_arc().await;
+            drop(line);
+            *self.place.borrow_mut() = Some(place);
+        }
+        handshakes.step().await;
+    }
+
+    fn taken(&self, answered: bool) {
+        self.place.take();
+        self.answered.set(self.answered.get() || answered);
+    }
+}
+
+/// Receives behind `input` until a record of a handshake is whole: what is cut waits in line once, and a
+/// client that sends no more takes no place. What is no such record is left to the session.
+async fn first_record(stream: &mut Transport, input: &mut Vec<u8>) -> Result<(), HandshakeError> {
+    while !is_whole(input) {
+        let lease = stream.recv().await?;
+        if lease.is_empty() {
+            return Err(HandshakeError::Closed);
+        }
+        input.extend_from_slice(&lease);
+    }
+    Ok(())
+}
+
+/// Whether the first record is there, or it cannot be one of a handshake (RFC 8446 §5.1).
+fn is_whole(input: &[u8]) -> bool {
+    match input {
+        [HANDSHAKE, _, _, high, low, rest @ ..] => {
+            let length = usize::from(u16::from_be_bytes([*high, *low]));
+            length > RECORD_BYTES_MAX || rest.len() >= length
+        }
+        [first, ..] => *first != HANDSHAKE,
+        [] => false,
+    }
+}
+
+/// The content type of records with handshake messages.
+const HANDSHAKE: u8 = 22;
+
+/// Most bytes of a record that is not sealed.
+const RECORD_BYTES_MAX: usize = 16 * 1024;
 
 /// Counts a handshake as waiting, until this is dropped.
 struct InLine<'w>(&'w Worker);
@@ -100,19 +161,20 @@ pub(super) async fn serve(mut connection: Connection, tls: Arc<Server>, proxy: O
     // stops.
     worker.seats.set(guard.seat, Waits::Request, worker.now());
     let began = Instant::now();
+    // Asked while the connection is there: a report of one that was given up names its client.
+    let known = worker.seats.info(guard.seat).unwrap_or_default();
     let shaking = async {
-        let line = InLine::new(&worker);
-        let _place = worker.handshakes.at_once.acquire_arc().await;
-        drop(line);
         if unencrypted::begins(&mut stream, &mut input).await? {
             return Ok(Begun::Plain(stream, input));
         }
+        first_record(&mut stream, &mut input).await?;
         let session = match worker.settings.http2 {
             Some(_) => tls.begin_with_http2(),
             None => tls.begin(),
         };
         let session = session.map_err(HandshakeError::Tls)?;
-        handshake(stream, session, &worker.handshakes, input).await.map(Begun::Tls)
+        let beginning = Beginning { worker: &worker, place: RefCell::default(), answered: Cell::default() };
+        handshake(stream, session, &beginning, input).await.map(Begun::Tls)
     };
     let shaken = time::timeout(worker.settings.handshake_timeout, shaking).await;
     let stream = match shaken {
@@ -148,7 +210,6 @@ pub(super) async fn serve(mut connection: Connection, tls: Arc<Server>, proxy: O
         return;
     }
     let is_http2 = info.alpn.as_deref() == Some(ALPN_H2);
-    let known = worker.seats.info(guard.seat).unwrap_or_default();
     worker.seats.set_info(guard.seat, ConnectionInfo { tls: Some(info), ..known });
     // A task of its own: what the handshake needed is not kept for as long as the connection is.
     if is_http2 {
@@ -156,4 +217,27 @@ pub(super) async fn serve(mut connection: Connection, tls: Arc<Server>, proxy: O
         return;
     }
     spawn(serve_http(Connection::of(guard, Transport::Tls(stream)))).detach();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_whole_when_its_length_has_come_and_what_is_none_is_not_waited_for() {
+        for (input, whole) in [
+            (&b""[..], false),
+            (b"\x16", false),
+            (b"\x16\x03\x01\x00", false),
+            (b"\x16\x03\x01\x00\x02a", false),
+            (b"\x16\x03\x01\x00\x02ab", true),
+            (b"\x16\x03\x01\x00\x02abc", true),
+            (b"\x16\x03\x01\x40\x00", false),
+            (b"\x16\x03\x01\x40\x01", true),
+            (b"\x15", true),
+            (b"SSH", true),
+        ] {
+            assert_eq!(is_whole(input), whole, "{}", input.escape_ascii());
+        }
+    }
 }

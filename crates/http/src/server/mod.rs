@@ -75,7 +75,7 @@ const UPGRADED_GRACE: Duration = Duration::from_secs(3);
 /// otherwise.
 const UNSENT_BYTES_MAX: usize = 64 << 20;
 
-/// Default maximum number of concurrent TLS handshakes of a worker.
+/// Default maximum number of TLS handshakes that a worker begins at once.
 const HANDSHAKES_MAX: usize = 64;
 
 /// Default time for a TLS handshake.
@@ -227,9 +227,9 @@ impl<S: 'static> Server<S> {
         self
     }
 
-    /// How many TLS handshakes each worker makes at once, 64 by default; the others wait in line. However
-    /// many there are, a worker takes a few steps of them in a turn, so that its other connections do not
-    /// wait for long.
+    /// How many TLS handshakes each worker begins at once, 64 by default; the others wait in line, behind
+    /// those that have begun. One that waits for its client is not among them. However many there are, a
+    /// worker takes a few steps of them in a turn, so that its other connections do not wait for long.
     #[must_use]
     pub fn handshakes_max(mut self, handshakes: NonZeroUsize) -> Server<S> {
         self.settings.handshakes_max = handshakes.get();

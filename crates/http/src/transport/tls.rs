@@ -191,6 +191,9 @@ impl From<Error> for HandshakeError {
 pub(crate) trait Steps {
     /// Waits until one more step may be taken.
     async fn step(&self);
+
+    /// A step was taken; `answered`: the peer's first message had come whole.
+    fn taken(&self, answered: bool);
 }
 
 /// They take what they like.
@@ -198,6 +201,7 @@ pub(crate) struct NoSteps;
 
 impl Steps for NoSteps {
     async fn step(&self) {}
+    fn taken(&self, _: bool) {}
 }
 
 /// A handshake that failed.
@@ -233,6 +237,7 @@ pub(crate) async fn handshake(
         input.clear();
         // Also the alert that says why it came to nothing.
         let is_silent = out.is_empty();
+        steps.taken(!is_silent);
         let sent = match is_silent {
             true => {
                 give(&SEALED, out.into_vec());

@@ -267,12 +267,16 @@ drivers!(a_handshake_that_takes_too_long_is_given_up, |driver: DriverName| {
     let server = site()
         .tls(authority.server(&["a.test"]))
         .handshake_timeout(Duration::from_millis(20))
-        .on_refused(move |refused| tell.lock().unwrap().send(refused.reason.to_string()).unwrap());
+        .on_refused(move |refused| {
+            tell.lock().unwrap().send((refused.reason.to_string(), refused.client)).unwrap();
+        });
     let server = start(driver, server);
     let mut slow = TcpStream::connect(server.address()).unwrap();
     // The beginning of a record.
     slow.write_all(&[22, 3, 1, 1]).unwrap();
-    assert_eq!(told.recv().unwrap(), "TLS handshake: it took too long");
+    let (reason, client) = told.recv().unwrap();
+    assert_eq!(reason, "TLS handshake: it took too long");
+    assert_eq!(client, Some(slow.local_addr().unwrap()), "the report names the client");
     assert_eq!(slow.read(&mut [0; 10]).unwrap_or(0), 0);
 });
 
@@ -385,18 +389,43 @@ drivers!(openssl_says_which_alert_it_got, |driver: DriverName| {
     assert!(told.contains("alert certificate required"), "{told}");
 });
 
-drivers!(handshakes_beyond_the_bound_wait_in_line, |driver: DriverName| {
+drivers!(handshakes_that_wait_for_their_clients_keep_no_other_waiting, |driver: DriverName| {
     let authority = Authority::new();
-    let server = site().tls(authority.server(&["a.test"])).handshakes_max(2.try_into().unwrap());
-    let server = start(driver, server);
-    let slow: Vec<_> = (0..2).map(|_| TcpStream::connect(server.address()).unwrap()).collect();
-    wait_until("both have begun", || server.counters().accepted == 2);
-    let address = server.address();
-    let client = authority.client();
-    let third = std::thread::spawn(move || Tls::connect(address, &client).get("/").0);
-    wait_until("one waits", || server.counters().handshakes_waiting == 1);
-    drop(slow);
-    assert_eq!(third.join().unwrap(), 200);
+    let hour = Duration::from_secs(3600);
+    let server = site().tls(authority.server(&["a.test"])).handshakes_max(1.try_into().unwrap());
+    let server = start(driver, server.handshake_timeout(hour));
+    let hello = {
+        let mut out = Output::default();
+        let mut session = authority.client().begin("a.test").unwrap();
+        session.receive(&mut [], &mut Vec::new(), &mut out).unwrap();
+        out.into_vec()
+    };
+    // Silent, in the middle of a record's head, of a record, and behind the server's flight.
+    let stops = [0, 3, hello.len() / 2, hello.len()];
+    let mut slow = Vec::new();
+    for stop in stops.into_iter().cycle().take(20) {
+        let mut stream = TcpStream::connect(server.address()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(300))).unwrap();
+        stream.write_all(&hello[..stop]).unwrap();
+        if stop == hello.len() {
+            assert_ne!(stream.read(&mut [0; 100]).unwrap(), 0, "it has come so far");
+        }
+        slow.push(stream);
+    }
+    wait_until("all are there", || server.counters().accepted == 20);
+    assert_eq!(Tls::connect(server.address(), &authority.client()).get("/").0, 200);
+    assert_eq!((server.counters().handshakes_waiting, server.counters().handshakes_failed), (0, 0));
+});
+
+drivers!(many_handshakes_at_once_with_one_place_all_come_to_their_end, |driver: DriverName| {
+    let authority = Authority::new();
+    let server = site().tls(authority.server(&["a.test"])).handshakes_max(1.try_into().unwrap());
+    let server = start(driver, server.handshake_timeout(Duration::from_secs(3600)));
+    std::thread::scope(|scope| {
+        let ask = || Tls::connect(server.address(), &authority.client()).get("/").0;
+        let all: Vec<_> = (0..12).map(|_| scope.spawn(ask)).collect();
+        all.into_iter().for_each(|one| assert_eq!(one.join().unwrap(), 200));
+    });
     assert_eq!(server.counters().handshakes_waiting, 0);
 });
 

@@ -14,8 +14,8 @@ use crate::layer::Layer;
 use crate::plan::Body;
 use crate::worker::{ASKED, EXPIRED, Kind, NEVER, PARKED, SILENT, Seat, Worker};
 use frames::{Machine, News};
-use ringroad_engine::AnyBuf;
 use ringroad_engine::net::{ReadHalf, TcpStream};
+use ringroad_engine::{AnyBuf, Lease};
 use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
 use std::pin::pin;
@@ -184,6 +184,10 @@ impl Talk<'_> {
             Woken::Received(Ok(mut lease)) if !lease.is_empty() => {
                 worker.received(self.flights.now, lease.len());
                 match layer.incoming(&mut lease, |bytes| self.read(bytes)) {
+                    // Some servers wait for the client to close after they have said so (close_notify).
+                    Ok(None) if layer.has_ended() => {
+                        self.take_in(layer, Woken::Received(Ok(Lease::default())))
+                    }
                     Ok(end) => end,
                     Err(why) => Some(End::Failed(Kind::Protocol, why)),
                 }

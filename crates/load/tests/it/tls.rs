@@ -30,12 +30,21 @@ pub(crate) fn certificate(name: &str) -> (Arc<ServerConfig>, CertificateDer<'sta
 /// A server that says `answer` to each request, over TLS.
 fn https(config: Arc<ServerConfig>, answer: &'static [u8]) -> Server {
     Server::start(move |stream, log| {
-        talk(&config, stream, log, answer, true);
+        talk(&config, stream, log, answer, Goodbye::Said);
     })
 }
 
+/// How a server ends a connection.
+#[derive(Clone, Copy, PartialEq)]
+enum Goodbye {
+    None,
+    Said,
+    /// Said, and the connection stays until the client has closed it.
+    Waits,
+}
+
 /// Answers requests until there are no more; then says goodbye, or just closes.
-fn talk(config: &Arc<ServerConfig>, stream: &mut TcpStream, log: &Log, answer: &[u8], goodbye: bool) {
+fn talk(config: &Arc<ServerConfig>, stream: &mut TcpStream, log: &Log, answer: &[u8], goodbye: Goodbye) {
     let mut session = ServerConnection::new(Arc::clone(config)).unwrap();
     let mut requests = Requests::default();
     let keeps = answer.windows(17).any(|part| part.eq_ignore_ascii_case(b"content-length: 5"));
@@ -48,9 +57,12 @@ fn talk(config: &Arc<ServerConfig>, stream: &mut TcpStream, log: &Log, answer: &
             break;
         }
     }
-    if goodbye {
+    if goodbye != Goodbye::None {
         session.send_close_notify();
         let _ = session.write_tls(stream);
+    }
+    if goodbye == Goodbye::Waits {
+        let _ = std::io::copy(stream, &mut std::io::sink());
     }
     close(stream);
 }
@@ -193,14 +205,27 @@ fn a_given_certificate_of_an_authority_is_accepted_from_the_server_that_shows_it
 fn an_answer_that_is_cut_off_is_no_answer() {
     let (config, _) = certificate("localhost");
     let answer = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nuntil the end";
-    for goodbye in [true, false] {
+    for goodbye in [Goodbye::Said, Goodbye::None] {
         let config = Arc::clone(&config);
         let server = Server::start(move |stream, log| talk(&config, stream, log, answer, goodbye));
         let plan = Plan { count: Some(4), connections: 2, ..secured(server.address, Trust::Anybody) };
         let counts = run(&plan, &best()).unwrap().counts;
-        let expected = if goodbye { (4, 0) } else { (0, 4) };
+        let expected = if goodbye == Goodbye::Said { (4, 0) } else { (0, 4) };
         assert_eq!((counts.completed, counts.errors.reset), expected, "{:?}", counts.failures);
     }
+}
+
+/// OpenSSL's way to close is to say so, and to wait for the other side's word before the connection ends.
+#[test]
+fn an_answer_ends_with_the_servers_word_and_not_only_with_the_connection() {
+    let (config, _) = certificate("localhost");
+    let answer = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nuntil the end";
+    let server = Server::start(move |stream, log| {
+        talk(&config, stream, log, answer, Goodbye::Waits);
+    });
+    let plan = Plan { count: Some(4), connections: 2, ..secured(server.address, Trust::Anybody) };
+    let counts = run(&plan, &best()).unwrap().counts;
+    assert_eq!(counts.completed, 4, "{:?}", counts.failures);
 }
 
 #[test]

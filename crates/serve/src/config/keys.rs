@@ -163,7 +163,7 @@ pub(super) const TLS: Table = Table {
             "certificates",
             "files, folders or `{ certificate = \"a.pem\", key = \"a.key\" }`, as `[\"certs/\"]`",
             "",
-            "Needed without `acme`. Chains with their keys, in PEM, chosen by the name that a client asks for. Of `NAME.pem` the key is `NAME.key` beside it, or in the same file. A folder has such pairs, or folders with `fullchain.pem` and `privkey.pem`.",
+            "Needed without `acme`. Chains with their keys, in PEM, chosen by the name that a client asks for. Of `NAME.pem` the key is `NAME.key` beside it, or in the same file. A folder has such pairs, or folders with `fullchain.pem` and `privkey.pem`, or is such a folder.",
         ),
         key(
             "unknown_name",
@@ -181,7 +181,7 @@ pub(super) const TLS: Table = Table {
             "handshakes",
             "1 to 65536",
             "64",
-            "Handshakes at once, of each worker; others wait. A reload does not change it.",
+            "Handshakes that each worker begins at once; others wait in line. One that waits for its client does not count. A reload does not change it.",
         ),
         key(
             "handshake_timeout",
@@ -285,13 +285,13 @@ pub(super) const TLS_CLIENT: Table = Table {
             "revoked",
             "file or files",
             "-",
-            "Revocation lists, in PEM or DER. With any, each authority of a chain needs one.",
+            "Revocation lists, in PEM or DER. With any, each authority of a chain needs one that has not expired: else its clients are refused.",
         ),
         key(
             "header",
             "name of a line, as `\"X-Client-Subject\"`",
             "-",
-            "Tells upstream servers the subject of a verified client (RFC 4514). Lines of this name that clients send are removed.",
+            "Tells upstream servers the subject of a verified client (RFC 4514). Lines of this name that clients send are removed, in any case and with any signs (`X_Client.Subject`). Conditions, placeholders, `ask` and mirrors see it as well.",
         ),
     ],
 };

@@ -345,6 +345,7 @@ impl Exchange {
         scratch: &RefCell<Scratch>,
         asked: Asked,
         client: &Request,
+        subject: Option<&str>,
     ) -> Result<Head, Why> {
         let Exchange { request, response, trailers, place, .. } = self;
         let shared = &place.0;
@@ -365,7 +366,12 @@ impl Exchange {
             None => Body::empty(),
             Some(body) => {
                 let size = body.bytes_left();
-                let sending = Sending { body: Some(body), request: Rc::clone(request), progress };
+                let sending = Sending {
+                    body: Some(body),
+                    request: Rc::clone(request),
+                    progress,
+                    subject: subject.map(str::to_owned),
+                };
                 match size {
                     Some(size) => Body::stream_of(size, sending),
                     None => Body::stream(sending),
@@ -490,6 +496,8 @@ struct Sending {
     request: Rc<Streamed>,
     /// When something was last taken.
     progress: Progress,
+    /// The line that no client may send.
+    subject: Option<String>,
 }
 
 impl Stream for Sending {
@@ -511,7 +519,9 @@ impl Stream for Sending {
             }
             None => {
                 let mut lines = FieldBlock::new();
-                for (name, value) in body.trailers() {
+                let trailers = body.trailers().into_iter();
+                let is_ours = |name: &str| lines::is_of_this_server(name.as_bytes(), this.subject.as_deref());
+                for (name, value) in trailers.filter(|(name, _)| !is_ours(name)) {
                     // A line that cannot be written is of that hop only.
                     let _ = lines.push(name.as_bytes(), &value);
                 }

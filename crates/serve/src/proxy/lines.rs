@@ -108,6 +108,13 @@ fn is_one_of(name: &[u8], names: &[&str]) -> bool {
     names.iter().any(|known| name.eq_ignore_ascii_case(known.as_bytes()))
 }
 
+/// Whether only this server says this, or a line of this name may pass for one of those. To a program that
+/// gets lines as variables (CGI, WSGI) `_` and `-` are one, to some also other signs.
+pub(super) fn is_of_this_server(name: &[u8], subject: Option<&str>) -> bool {
+    let all = OF_THE_CLIENT.iter().copied().chain(subject);
+    name.contains(&b'_') || all.into_iter().any(|line| words::passes_for(name, line))
+}
+
 /// Names that `Connection` lists as lines of its hop. Most messages have none, or `keep-alive`, which is of
 /// the hop whether it is named or not.
 #[derive(Default)]
@@ -205,15 +212,9 @@ fn write<'a>(
     let mut head = Encoder::request_named(out, request.method_name(), target, host).ok()?;
     let hops = hops_left(request);
     for field in fields.iter() {
-        // To a program that gets lines as variables (CGI, WSGI) `_` and `-` are one: a line spelt so may pass
-        // for another one.
-        let ambiguous = field.name.contains(&b'_');
-        let is_subject = subject.is_some_and(|name| field.name.eq_ignore_ascii_case(name.as_bytes()));
-        let ours = ambiguous
-            || is_subject
+        let ours = is_of_this_server(field.name, subject)
             || (hops.is_some() && field.name.eq_ignore_ascii_case(MAX_FORWARDS.as_bytes()))
-            || is_one_of(field.name, OF_THE_HOP)
-            || is_one_of(field.name, OF_THE_CLIENT);
+            || is_one_of(field.name, OF_THE_HOP);
         if !ours && !named.has(field.name) {
             head.field(field.name, field.value).ok()?;
         }

@@ -463,7 +463,7 @@ impl Proxies {
                             Method::Post | Method::Put | Method::Patch | Method::Other
                         ),
             });
-            let answered = pump.head(asked, tried.request).await;
+            let answered = pump.head(asked, tried.request, route.subject.as_deref()).await;
             if answered.as_ref().is_ok_and(|head| head.status().code() >= 500) {
                 pump.pick.server().errors.fetch_add(1, Ordering::Relaxed);
             }
@@ -986,9 +986,15 @@ impl Pump {
         }
     }
 
-    async fn head(&mut self, asked: Asked, request: &Request) -> Result<Head, Failure> {
+    async fn head(
+        &mut self,
+        asked: Asked,
+        request: &Request,
+        subject: Option<&str>,
+    ) -> Result<Head, Failure> {
         let Pump { source, sending, progress, span, scratch, .. } = self;
-        let head = Pump::wait(sending, progress, *span, source.head(scratch, asked, request)).await;
+        let head = source.head(scratch, asked, request, subject);
+        let head = Pump::wait(sending, progress, *span, head).await;
         let head = head.and_then(|head| head);
         let sent = if sending.sink.is_some() { SentSoFar::All } else { SentSoFar::Part };
         head.map_err(|why| match sending.failed.take() {

@@ -517,12 +517,13 @@ impl Source {
     }
 
     /// The head of the answer to a request that is being sent. What is said before it is passed on to the
-    /// client of `request`.
+    /// client of `request`. `subject` is the line that no client may send.
     pub(super) async fn head(
         &mut self,
         scratch: &RefCell<Scratch>,
         asked: Asked,
         request: &Request,
+        subject: Option<&str>,
     ) -> Result<Head, Why> {
         match self {
             Source::Http1(reading) => {
@@ -530,7 +531,7 @@ impl Source {
                 let inform = |head: ResponseHead<'_>| lines::inform(request, head.status(), head.fields());
                 Ok(Head(reader.head_with(half, scratch, asked, inform).await?))
             }
-            Source::Http2(exchange) => exchange.head(scratch, asked, request).await,
+            Source::Http2(exchange) => exchange.head(scratch, asked, request, subject).await,
         }
     }
 

@@ -39,6 +39,8 @@ struct Conduct {
     age: Duration,
     /// The window of renewal information, from now on.
     window: Option<(SystemTime, SystemTime)>,
+    /// A folder that is taken away when a certificate is fetched, and a file put in its place.
+    breaks: Option<PathBuf>,
     nonces: Vec<String>,
     accounts: u32,
     orders: Vec<Value>,
@@ -223,7 +225,13 @@ fn answer(
             conduct.issued.insert(number, authority.sign_request(csr));
             ok(order(&mut conduct, number))
         }
-        _ => (200, String::new(), conduct.issued[&number()].clone()),
+        _ => {
+            if let Some(folder) = conduct.breaks.take() {
+                std::fs::rename(&folder, folder.with_extension("away")).unwrap();
+                std::fs::write(&folder, "").unwrap();
+            }
+            (200, String::new(), conduct.issued[&number()].clone())
+        }
     }
 }
 
@@ -378,6 +386,23 @@ drivers!(
         assert_eq!(acme.orders().len(), orders);
     }
 );
+
+drivers!(a_certificate_that_cannot_be_kept_is_in_force_and_no_other_is_asked_for, |driver: DriverName| {
+    let (acme, folder) = (Acme::start(), tempfile::tempdir().unwrap());
+    let state = folder.path().join("acme");
+    acme.set(|conduct| conduct.breaks = Some(state.clone()));
+    let site = acme.site(driver, "[\"a.test\"]", &state);
+    obtained(&site);
+    match told(&site) {
+        Event::CertificateNotObtained(event) => {
+            assert!(event.to_string().contains("a.test: not kept, "), "{event}");
+        }
+        other => panic!("{other}"),
+    }
+    assert!(is_answered(&site, &acme, "a.test"));
+    site.service.stop().unwrap();
+    assert_eq!(acme.orders().len(), 1);
+});
 
 #[test]
 fn mistakes_of_acme_are_told_with_their_keys() {

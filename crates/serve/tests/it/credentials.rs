@@ -167,7 +167,13 @@ drivers!(a_server_that_decides_admits_refuses_and_redirects, |driver: DriverName
     let refused = client.ask("POST", "/a?b", &[("X-Forwarded-Uri", "/a?b")]);
     assert_eq!((refused.status, refused.header("Location"), refused.text()), (302, Some("/login"), "login"));
     assert_eq!(refused.header("Set-Cookie"), Some("a=b"));
-    let lines = [("Cookie", "in"), ("Remote-Groups", "root"), ("Remote-User", "root"), ("X-User", "root")];
+    let lines = [
+        ("Cookie", "in"),
+        ("Remote-Groups", "root"),
+        ("Remote-User", "root"),
+        ("X-User", "root"),
+        ("Remote.Groups", "root"),
+    ];
     let reply = client.ask("POST", "/a?b", &lines);
     assert_eq!(reply.status, 200);
     let text = reply.text();

@@ -381,7 +381,7 @@ drivers!(handshakes_and_expiry_are_measured, |driver: DriverName| {
         text.contains(&of("full")) && text.contains(&of("resumed")) && text.contains("result=\"failed\"} 1")
     });
     let text = site.client().get("/metrics").text().to_owned();
-    assert!(text.contains("ringroad_tls_certificate_expiry_seconds{name=\"a.test\"} "), "{text}");
+    assert!(text.contains("ringroad_tls_certificate_expiry_seconds{name=\"a.test\",file=\""), "{text}");
     assert!(
         text.contains("ringroad_tls_handshakes_waiting{")
             && text.contains("ringroad_tls_handshake_seconds_count{")
@@ -398,7 +398,10 @@ drivers!(upstream_servers_learn_the_verified_subject_and_clients_cannot_say_it, 
     let proxy =
         format!("[[route]]\npath = \"/p/\"\nkind = \"proxy\"\nto = \"http://{}/\"\n", behind.address());
     let tls = "client = { ca = \"certs/authority.crt.txt\", need = \"optional\", header = \"X-Subject\" }";
-    let site = site(driver, &authority, tls, &proxy);
+    // What decides on the site itself, and what is asked for it, gets the same line.
+    let here =
+        "[[route]]\npath = \"/here\"\nkind = \"redirect\"\nto = \"/<{header.X-Subject}>\"\nstatus = 302\n";
+    let site = site(driver, &authority, tls, &(proxy + here));
     authority.put(&site.path("mine"), "ann", &[]);
     let read = |name: &str| std::fs::read_to_string(site.path(name)).unwrap();
     let identity = Pair::from_pem(&read("mine/ann.pem"), &read("mine/ann.key")).unwrap();
@@ -411,6 +414,12 @@ drivers!(upstream_servers_learn_the_verified_subject_and_clients_cannot_say_it, 
         answer.contains("Location: /CN=ann/https") || answer.contains("Location: /CN%3Dann/https"),
         "{answer}"
     );
+    let forged_here =
+        "GET /here HTTP/1.1\r\nHost: a.test\r\nX-Subject: CN=root\r\nx_subject: CN=root\r\n\r\n";
+    let answer = Tls::connect(secure(&site), &ann, "a.test").unwrap().ask(forged_here).unwrap();
+    assert!(answer.contains("ann") && !answer.contains("root"), "{answer}");
+    let answer = Tls::connect(secure(&site), &authority.client(), "a.test").unwrap().ask(forged_here);
+    assert!(!answer.unwrap().contains("root"));
     // Without a certificate, and without TLS.
     let answer = Tls::connect(secure(&site), &authority.client(), "a.test").unwrap().ask(forged).unwrap();
     assert!(answer.contains("Location: /https") && !answer.contains("root"), "{answer}");

@@ -32,11 +32,14 @@ impl Stream for Echo {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let Some(body) = &mut self.0 else { return Poll::Ready(None) };
-        match std::task::ready!(Pin::new(body).poll_next(context)) {
+        match std::task::ready!(Pin::new(&mut *body).poll_next(context)) {
             Some(piece) => Poll::Ready(Some(piece.map(Piece::Data).map_err(Into::into))),
             None => {
+                let mut lines = FieldBlock::of([("grpc-status", "0"), ("x-behind", "yes")]).unwrap();
+                for (name, value) in body.trailers() {
+                    lines.push(format!("came-{name}").as_bytes(), &value).unwrap();
+                }
                 self.0 = None;
-                let lines = FieldBlock::of([("grpc-status", "0"), ("x-behind", "yes")]).unwrap();
                 Poll::Ready(Some(Ok(Piece::Trailers(lines))))
             }
         }
@@ -115,6 +118,35 @@ async fn call(connection: &Http2Connection, body: Body) -> Http2Response {
     };
     connection.send(request).await.unwrap()
 }
+
+/// Two pieces of a body: bytes, and lines behind them.
+struct WithTrailers(Vec<Piece>);
+
+impl Stream for WithTrailers {
+    type Item = Result<Piece, BoxError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        Poll::Ready(self.0.pop().map(Ok))
+    }
+}
+
+drivers!(trailers_of_a_client_do_not_say_what_only_the_server_says, |driver: DriverName| {
+    let behind = behind(driver);
+    let site = proxy(driver, behind.bound().tcp().unwrap(), "");
+    let address = site.address();
+    run(driver, async move {
+        let connection = connect(address).await;
+        let lines =
+            [("x-forwarded-for", "192.0.2.1"), ("x_user", "root"), ("x.real.ip", "1"), ("x-sum", "7")];
+        let lines = FieldBlock::of(lines).unwrap();
+        let pieces = vec![Piece::Trailers(lines), Piece::Data(Chunk::from("message"))];
+        let mut answer = call(&connection, Body::stream(WithTrailers(pieces))).await;
+        assert_eq!(answer.bytes(100).await.unwrap(), b"message");
+        let mut names: Vec<_> = answer.trailers().iter().map(|(name, _)| &**name).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["came-x-sum", "grpc-status", "x-behind"]);
+    });
+});
 
 drivers!(a_grpc_call_streams_both_ways_and_ends_with_its_trailers, |driver: DriverName| {
     let behind = behind(driver);
