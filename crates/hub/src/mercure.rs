@@ -29,7 +29,8 @@ use std::time::SystemTime;
 pub(crate) fn event(publication: &Publication) -> Vec<u8> {
     let Publication { id, message, .. } = publication;
     let mut text = format!("id: #{id}\n");
-    if let Some(kind) = &message.kind {
+    // Another machine that shares the hub may not have checked it.
+    if let Some(kind) = message.kind.as_ref().filter(|kind| !kind.contains(char::is_control)) {
         text.push_str(&format!("event: {kind}\n"));
     }
     if let Some(retry) = message.retry {
@@ -242,8 +243,10 @@ pub(crate) async fn publish(endpoint: &Endpoint, request: &mut Request) -> Resul
         match &*key {
             "topic" => topics.push(value.into_owned()),
             "data" => message.data = value.into_owned(),
-            "type" if value == subscriptions::KIND => {
-                return Err(bad("hub: type: `mercure` is for events of the hub itself"));
+            "type" if is_own_kind(&value) => {
+                return Err(bad(
+                    "hub: type: `mercure` and `pusher_internal:` are for events of the hub itself",
+                ));
             }
             "type" if !is_plain(&value) => return Err(bad("hub: type: expected no control characters")),
             "type" if value.is_empty() => {}
@@ -285,11 +288,17 @@ pub(crate) async fn publish(endpoint: &Endpoint, request: &mut Request) -> Resul
         Err(PublishError::TooLong) => {
             Err(refusal(Status::CONTENT_TOO_LARGE, &format!("hub: a message of {length} bytes is too long")))
         }
+        Err(PublishError::BadType) => Err(bad("hub: type: expected no control characters")),
         Err(PublishError::TooManyTopics) => Err(refusal(Status::SERVICE_UNAVAILABLE, "hub: too many topics")),
         Err(PublishError::Unavailable) => {
             Err(crate::endpoint::unavailable("hub: its server takes nothing now; try again"))
         }
     }
+}
+
+/// Whether events of this type are the hub's own: of subscriptions, or of Pusher's protocol.
+pub(crate) fn is_own_kind(kind: &str) -> bool {
+    kind == subscriptions::KIND || kind.starts_with(crate::pusher::INTERNAL)
 }
 
 /// Most topics of a message.

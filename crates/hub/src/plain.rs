@@ -9,7 +9,7 @@
 use crate::endpoint::{Endpoint, check_name, refusal, wanted};
 use crate::local::{Member, Membership, join};
 use crate::matcher::{Matcher, Subject};
-use crate::mercure::{is_reserved, may_read};
+use crate::mercure::{is_own_kind, is_reserved, may_read};
 use crate::rights::{Grant, Rights};
 use crate::topics::{Hub, Id, Message, Publication, PublishError, Since, Wanted};
 use ringroad_engine::time::timeout;
@@ -302,7 +302,7 @@ async fn take(hub: &Hub, member: &Socket, message: ringroad_http::ws::Message) -
         let topic = Subject::new(&said.topic, base);
         rights.publish.covers(&topic)
             && !is_reserved(&topic, base.path())
-            && said.kind.as_deref() != Some(crate::subscriptions::KIND)
+            && !said.kind.as_deref().is_some_and(is_own_kind)
     };
     if said.as_ref().is_some_and(|said| !covers(said)) {
         sender.close(REFUSED, "the token does not cover this topic");

@@ -319,6 +319,8 @@ pub enum PublishError {
     TooManyTopics,
     /// The store that the hub shares with other machines does not take it now.
     Unavailable,
+    /// Its type has control characters, with which it would end the line of an event.
+    BadType,
 }
 
 impl Hub {
@@ -453,8 +455,8 @@ impl Hub {
         }
     }
 
-    /// Publishes a message, from any thread. `None`: it is too long, or there are too many topics, or the hub
-    /// is one that several processes have: see [`send`](Self::send).
+    /// Publishes a message, from any thread. `None`: it is too long, its type has control characters, or
+    /// there are too many topics, or the hub is one that several processes have: see [`send`](Self::send).
     pub fn publish(&self, topic: &str, message: Message) -> Option<Id> {
         self.publish_to(&[topic], message).ok()
     }
@@ -462,8 +464,8 @@ impl Hub {
     /// Publishes a message about one or several topics. A member of several of them gets it once.
     ///
     /// # Errors
-    /// It is too long, or there are too many topics. [`PublishError::Unavailable`]: several processes have
-    /// the hub; see [`send`](Self::send).
+    /// It is too long, its type has control characters, or there are too many topics.
+    /// [`PublishError::Unavailable`]: several processes have the hub; see [`send`](Self::send).
     pub fn publish_to(&self, names: &[&str], message: Message) -> Result<Id, PublishError> {
         if self.0.shared.is_some() {
             return Err(PublishError::Unavailable);
@@ -486,7 +488,8 @@ impl Hub {
     /// hub: then it waits until the server has it.
     ///
     /// # Errors
-    /// It is too long, there are too many topics, or the server does not take it.
+    /// It is too long, its type has control characters, there are too many topics, or the server does not
+    /// take it.
     pub async fn send(&self, names: &[&str], message: Message) -> Result<Id, PublishError> {
         let Some(shared) = &self.0.shared else { return self.publish_to(names, message) };
         self.check(&message)?;
@@ -520,6 +523,9 @@ impl Hub {
     }
 
     fn check(&self, message: &Message) -> Result<(), PublishError> {
+        if message.kind.as_deref().is_some_and(|kind| kind.contains(char::is_control)) {
+            return Err(PublishError::BadType);
+        }
         let fits = message.data.len() <= self.0.settings.message_bytes;
         fits.then_some(()).ok_or(PublishError::TooLong)
     }
@@ -875,6 +881,15 @@ mod tests {
         assert_eq!("12ab-77".parse(), Ok(id));
         for wrong in ["", "-", "12ab", "12ab-", "+1-7", "1-+7", "1-a", "1-2-3"] {
             assert_eq!(wrong.parse::<Id>(), Err(()), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_type_with_a_line_end_is_refused() {
+        let hub = hub(3);
+        for kind in ["a\ndata: forged", "a\r", "\0"] {
+            let message = Message { kind: Some(kind.to_owned()), ..Message::default() };
+            assert_eq!(hub.publish_to(&["a"], message), Err(PublishError::BadType), "{kind:?}");
         }
     }
 }

@@ -685,5 +685,6 @@ pub(super) fn refused(why: PublishError) -> Error {
     match why {
         PublishError::TooLong | PublishError::TooManyTopics => codes::LIMIT_EXCEEDED,
         PublishError::Unavailable => codes::INTERNAL,
+        PublishError::BadType => codes::BAD_REQUEST,
     }
 }

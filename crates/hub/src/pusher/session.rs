@@ -348,6 +348,7 @@ impl Session {
         };
         self.hub.send(&[channel], message).await.map(drop).map_err(|why| match why {
             PublishError::TooLong => "Client event rejected: it is too long",
+            PublishError::BadType => "Client event rejected: its name has control characters",
             PublishError::TooManyTopics | PublishError::Unavailable => "Client event rejected: try again",
         })
     }

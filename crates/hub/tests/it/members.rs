@@ -198,3 +198,17 @@ drivers!(a_slow_member_is_closed_alone_and_recovers, |driver| {
     let read = slow_stream.until("0\r\n\r\n");
     assert!(read.len() < count * 20_000);
 });
+
+drivers!(a_type_with_a_line_end_is_refused_from_a_client_too, |driver| {
+    let hub = Hub::new(settings());
+    let handle = start(driver, &hub);
+    let (mut stream, _) = events(&handle, "topic=a", "");
+    for kind in ["x\\ndata: forged\\n\\n", "mercure", "pusher_internal:x"] {
+        let mut member = Member::open(&handle, "topic=b", PUBLISH);
+        member.next();
+        member.say(&format!("{{\"topic\":\"a\",\"data\":\"d\",\"type\":\"{kind}\"}}"));
+        assert_eq!(member.next(), "close 1008", "{kind}");
+    }
+    let id = hub.publish("a", Message { data: "seen".to_owned(), ..Message::default() }).unwrap();
+    assert_eq!(event(&mut stream), format!("id: #{id}\ndata: seen\n\n"));
+});

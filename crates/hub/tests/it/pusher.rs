@@ -412,3 +412,21 @@ drivers!(events_of_a_user_reach_connections_that_have_signed_in_as_it_and_no_oth
     publish(&handle, "open", "e", "seen", None);
     assert!(crate::support::event(&mut stream).ends_with("data: seen\n\n"));
 });
+
+drivers!(an_event_s_name_cannot_end_the_line_of_another_protocol_s_event, |driver| {
+    let hub = Hub::new(settings());
+    let handle = begin(driver, &hub);
+    let mut client = Client::open(&handle);
+    client.subscribe("private-a", None);
+    let (mut stream, _) = events(&handle, "match=private-a&match=open", "X-Publish: 1\r\n");
+    let forged = "client-x\ndata: forged\n\n";
+    client.say(json!({"event": forged, "channel": "private-a", "data": {}}));
+    assert_eq!(client.next()["data"]["code"], 4301);
+    let event = json!({"name": forged, "channels": ["open"], "data": "x"});
+    assert_eq!(api(&handle, "POST", "/apps/7/events", &[], &event.to_string()).0, 400);
+    publish(&handle, "open", "e", "seen", None);
+    assert!(crate::support::event(&mut stream).ends_with("event: e\ndata: seen\n\n"));
+    // Nor may a publisher of another protocol speak for this one.
+    let form = "topic=open&data=x&type=pusher_internal:member_added";
+    assert!(crate::support::post(&handle, form, crate::support::PUBLISH).0.starts_with("HTTP/1.1 400"));
+});
