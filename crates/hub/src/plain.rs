@@ -111,7 +111,13 @@ pub(crate) fn session(endpoint: &Endpoint, request: &Request) -> Result<Response
     let mut rights = endpoint.subscriber(request)?;
     // Its publishing rights may come from other credentials.
     if endpoint.place().publish.is_some() {
-        rights.publish = endpoint.publisher(request).map_or(Grant::None, |rights| rights.publish);
+        if let Ok(publisher) = endpoint.publisher(request) {
+            rights.publish = publisher.publish;
+            // The session ends with the first of both: what has ended publishes no more.
+            rights.until = rights.until.into_iter().chain(publisher.until).min();
+        } else {
+            rights.publish = Grant::None;
+        }
     }
     let (wanted, matchers) = wanted(endpoint, request)?;
     let after = match request.query_value("after").as_deref() {
@@ -213,20 +219,30 @@ struct Subscribes {
 /// A session waits for messages most of its life, and the future is small for that: all else is in a box
 /// for as long as it takes.
 async fn serve(hub: Hub, subscribes: Subscribes, mut socket: WebSocket) {
-    let Some((member, membership)) = Box::pin(begin(&hub, subscribes, &mut socket)).await else { return };
-    let rights = &member.rights;
-    let Some(until) = rights.until else {
+    let Some(until) = subscribes.rights.until else {
+        let begun = Box::pin(begin(&hub, subscribes, &mut socket)).await;
+        let Some((member, membership)) = begun else { return };
         talk(&hub, &member, &mut socket).await;
         drop(membership);
         return Box::pin(heard_out(socket)).await;
     };
+    Box::pin(serve_until(until, hub, subscribes, socket)).await;
+}
+
+/// A session that ends with its token, also while it gets what it missed.
+async fn serve_until(until: SystemTime, hub: Hub, subscribes: Subscribes, mut socket: WebSocket) {
+    let sender = socket.sender();
     let left = until.duration_since(SystemTime::now()).unwrap_or_default();
-    if Box::pin(timeout(left, talk(&hub, &member, &mut socket))).await.is_err() {
-        let why = "the token has expired: connect again with another";
-        member.exit.sender.close(EXPIRED, why);
+    let whole = async {
+        if let Some((member, membership)) = begin(&hub, subscribes, &mut socket).await {
+            talk(&hub, &member, &mut socket).await;
+            drop(membership);
+        }
+    };
+    if timeout(left, whole).await.is_err() {
+        sender.close(EXPIRED, "the token has expired: connect again with another");
     }
-    drop(membership);
-    Box::pin(heard_out(socket)).await;
+    heard_out(socket).await;
 }
 
 /// Makes the session a member once it has got what it missed. `None`: it is over.

@@ -1,8 +1,10 @@
 //! Members of topics: what each gets, what it gets when it comes back, and what becomes of a slow one.
 
-use crate::support::{HANG, Member, PUBLISH, comes_first, event, events, post, settings, start};
-use ringroad_hub::{Hub, Message, Settings};
-use std::time::{Duration, Instant};
+use crate::support::{
+    HANG, Member, PUBLISH, comes_first, event, events, place, post, settings, start, start_at,
+};
+use ringroad_hub::{Hub, Message, Place, Settings};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Waits until topic `a` has no members; fails with `what` if that does not come.
 fn all_leave(hub: &Hub, what: &str) {
@@ -211,4 +213,24 @@ drivers!(a_type_with_a_line_end_is_refused_from_a_client_too, |driver| {
     }
     let id = hub.publish("a", Message { data: "seen".to_owned(), ..Message::default() }).unwrap();
     assert_eq!(event(&mut stream), format!("id: #{id}\ndata: seen\n\n"));
+});
+
+drivers!(a_token_that_has_ended_publishes_no_more_where_all_may_subscribe, |driver| {
+    let hub = Hub::new(settings());
+    let handle = start_at(driver, &hub, Place { subscribe: None, before_one: true, ..place() });
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
+    let claims = format!("{{\"exp\":{:.3},\"mercure\":{{\"publish\":[\"*\"]}}}}", now + 1.0);
+    let mut member = Member::open(&handle, "topic=a", &format!("Authorization: Bearer {claims}\r\n"));
+    // Where the machine is so slow that it has ended before, it is closed at once.
+    let first = member.next();
+    assert!(first.starts_with("{\"subscribed\"") || first == "close 4009", "{first}");
+    if first != "close 4009" {
+        assert_eq!(member.next(), "close 4009");
+    }
+    // A token without an end leaves the session.
+    let forever = "Authorization: Bearer {\"mercure\":{\"publish\":[\"*\"]}}\r\n";
+    let mut member = Member::open(&handle, "topic=a", forever);
+    member.next();
+    member.say("{\"topic\":\"a\",\"data\":\"x\"}");
+    assert!(member.next().ends_with("\"data\":\"x\"}"));
 });
