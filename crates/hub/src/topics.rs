@@ -544,8 +544,9 @@ impl Hub {
         let now = Instant::now();
         let at = now.checked_sub(age).unwrap_or(now);
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let fitting: Vec<&str> =
-            names.iter().copied().filter(|name| topics.of(name, &self.0.settings, now).is_some()).collect();
+        let is_crowded = topics.are_crowded_for(message.as_ref(), &self.0.settings);
+        let mut fits = |name: &&str| is_crowded || topics.of(name, &self.0.settings, now).is_some();
+        let fitting: Vec<&str> = names.iter().copied().filter(&mut fits).collect();
         if fitting.len() < names.len() {
             // No place for a topic: what is published to it cannot be recovered.
             topics.gone = id.offset;
@@ -608,7 +609,12 @@ impl Hub {
         let now = Instant::now();
         let mut shared = Vec::with_capacity(names.len());
         let mut has_members = topics.matching > 0;
+        let is_crowded = topics.are_crowded_for(Some(&message), settings);
         for name in names {
+            if is_crowded && !topics.by_name.contains_key(*name) {
+                shared.push(Arc::from(*name));
+                continue;
+            }
             let topic = topics.of(name, settings, now).ok_or(PublishError::TooManyTopics)?;
             has_members |= topic.members > 0 || name.starts_with(INTERNAL);
             shared.push(Arc::clone(&topic.name));
@@ -621,7 +627,7 @@ impl Hub {
                 topic.history.push_back(Arc::clone(&publication));
                 topic.forget_old(settings, now);
             } else {
-                // It made room for another one of the same message.
+                // It made room for another one of the same message, or is not kept.
                 topics.gone = id.offset;
             }
         }
@@ -750,6 +756,13 @@ impl Topics {
         if let Some(topic) = self.by_name.get_mut(name) {
             topic.members = topic.members.saturating_sub(1);
         }
+    }
+
+    /// Whether the message makes no topic any more. Each subscription tells of itself in a topic of its own,
+    /// which any client can make: half of the room stays for others.
+    fn are_crowded_for(&self, message: Option<&Message>, settings: &Settings) -> bool {
+        message.is_some_and(|message| message.kind.as_deref() == Some(crate::subscriptions::KIND))
+            && self.by_name.len() >= settings.topics_max / 2
     }
 
     /// The topic of this name, made if there is none.
@@ -882,6 +895,25 @@ mod tests {
         for wrong in ["", "-", "12ab", "12ab-", "+1-7", "1-+7", "1-a", "1-2-3"] {
             assert_eq!(wrong.parse::<Id>(), Err(()), "{wrong}");
         }
+    }
+
+    #[test]
+    fn events_of_subscriptions_leave_half_of_the_topics_to_publishers() {
+        let hub = Hub::new(Settings { topics_max: 10, ..Settings::default() });
+        let before = say(&hub, "a", "first");
+        for number in 0..100 {
+            let message = Message { kind: Some("mercure".to_owned()), private: true, ..Message::default() };
+            assert!(hub.publish(&format!("/subscriptions/{number}"), message).is_some(), "{number}");
+        }
+        assert_eq!(hub.topics(), 5);
+        for name in ["b", "c", "d", "e", "f"] {
+            say(&hub, name, "x");
+        }
+        // What was not kept cannot be recovered by a pattern, and a topic of its own loses nothing.
+        let all = Matcher::new(crate::matcher::Kind::Exact, "*", &hub.settings().url).unwrap();
+        let found = hub.0.enter(&Wanted::Matching(vec![all]), Some(Since::Id(before))).unwrap();
+        assert!(!found.recovered);
+        assert_eq!(enter(&hub, &["a"], Some(Since::Id(before))), whole(&[]));
     }
 
     #[test]

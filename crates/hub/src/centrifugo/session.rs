@@ -28,6 +28,9 @@ const CHANNELS_MAX: usize = 128;
 /// Most commands in a frame.
 const COMMANDS_MAX: usize = 1024;
 
+/// Replies that wait for those of the commands behind them.
+const OUT_BYTES: usize = 64 * 1024;
+
 /// Most that the HTTP API may want of a client at once.
 const ACTIONS_MAX: usize = 64;
 
@@ -347,6 +350,10 @@ impl Session {
                     self.push_line(&json!({"id": id, "error": error.json()}).to_string());
                 }
                 Err(Failure::Disconnect(disconnect)) => return Err(disconnect),
+            }
+            // Histories are long, and a frame may ask for a thousand. Queued before anything is waited for.
+            if self.out.len() > OUT_BYTES && self.flush(socket).await.is_err() {
+                return Ok(());
             }
         }
         Ok(())
