@@ -53,12 +53,26 @@ const JOINED_BYTES: usize = 16 * 1024;
 struct Queue {
     hub: Hub,
     pieces: RefCell<VecDeque<Arc<[u8]>>>,
-    /// Of what has come since the client subscribed; what it has missed is bounded by the history.
+    /// So many pieces at the front are what the client has missed, which the history bounds.
+    missed: Cell<usize>,
+    /// Of the others.
     bytes: Cell<usize>,
     /// The client was too slow: the stream ends, and the client connects again.
     over: Cell<bool>,
     rights: Rights,
     waker: RefCell<Option<Waker>>,
+}
+
+impl Queue {
+    /// The next piece, which does not count any more.
+    fn pop(&self, pieces: &mut VecDeque<Arc<[u8]>>) -> Option<Arc<[u8]>> {
+        let piece = pieces.pop_front()?;
+        match self.missed.get() {
+            0 => self.bytes.set(self.bytes.get().saturating_sub(piece.len())),
+            missed => self.missed.set(missed - 1),
+        }
+        Some(piece)
+    }
 }
 
 impl Member for Queue {
@@ -124,18 +138,15 @@ impl Stream for Events {
         }
         // What has come in this turn goes together.
         let mut pieces = queue.pieces.borrow_mut();
-        let mut next = pieces.pop_front().map(Chunk::from);
+        let mut next = queue.pop(&mut pieces).map(Chunk::from);
         if let (Some(first), Some(_)) = (&next, pieces.front()) {
             let mut joined = first.to_vec();
             while pieces.front().is_some_and(|piece| joined.len() + piece.len() <= JOINED_BYTES)
-                && let Some(piece) = pieces.pop_front()
+                && let Some(piece) = queue.pop(&mut pieces)
             {
                 joined.extend_from_slice(&piece);
             }
             next = Some(Chunk::from(joined));
-        }
-        if pieces.is_empty() {
-            queue.bytes.set(0);
         }
         drop(pieces);
         if let Some(next) = next {
@@ -193,6 +204,7 @@ pub(crate) async fn subscribe(endpoint: &Endpoint, request: &Request) -> Result<
     let queue = Rc::new(Queue {
         hub: hub.clone(),
         pieces: RefCell::default(),
+        missed: Cell::new(0),
         bytes: Cell::new(0),
         over: Cell::new(false),
         rights,
@@ -210,6 +222,7 @@ pub(crate) async fn subscribe(endpoint: &Endpoint, request: &Request) -> Result<
     let mut missed = found.missed;
     missed.retain(|publication| may_read(hub, &queue.rights, publication));
     let delivered = missed.len() as u64;
+    queue.missed.set(missed.len());
     queue.pieces.borrow_mut().extend(missed.iter().map(|publication| Arc::clone(publication.event())));
     hub.0.counts.delivered.fetch_add(delivered, Ordering::Relaxed);
     // Listed behind the join, so that a subscriber of subscriptions hears of itself as well.
@@ -314,4 +327,36 @@ pub(crate) fn is_reserved(topic: &Subject<'_>, own: &str) -> bool {
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     });
     topic.text() == "*" || is_below
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::topics::Settings;
+
+    #[test]
+    fn a_stream_that_is_always_a_little_behind_is_not_too_slow() {
+        let hub = Hub::new(Settings { queue_bytes: 10_000, history_messages: 1, ..Settings::default() });
+        let publication = || {
+            hub.publish("a", Message { data: "x".repeat(2_000), ..Message::default() }).unwrap();
+            hub.last_of("a").unwrap()
+        };
+        let queue = Queue {
+            hub: hub.clone(),
+            pieces: RefCell::new([Arc::clone(publication().event())].into()),
+            missed: Cell::new(1),
+            bytes: Cell::new(0),
+            over: Cell::new(false),
+            rights: Rights::default(),
+            waker: RefCell::default(),
+        };
+        for _ in 0..100 {
+            assert!(queue.take(&publication(), "a"));
+            assert!(queue.pop(&mut queue.pieces.borrow_mut()).is_some());
+        }
+        // What waits is bounded as before: one piece and four more.
+        assert_eq!((0..10).take_while(|_| queue.take(&publication(), "a")).count(), 3);
+        assert!(queue.over.get());
+    }
 }
