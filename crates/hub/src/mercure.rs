@@ -106,6 +106,10 @@ impl Member for Queue {
             waker.wake();
         }
     }
+
+    fn ended(&self) {
+        self.lost();
+    }
 }
 
 /// Whether a client with these rights may read the message: it is not private, or they cover one of its

@@ -101,6 +101,10 @@ impl Member for Socket {
     fn lost(&self) {
         self.exit.close_now(LOST, "messages are missing: connect again with the id of the last one");
     }
+
+    fn ended(&self) {
+        self.exit.close_now(CloseCode::GOING_AWAY, "the hub has ended: connect again");
+    }
 }
 
 /// Answers a request to subscribe.

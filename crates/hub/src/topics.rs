@@ -91,6 +91,9 @@ pub(crate) const INTERNAL: char = '\u{1}';
 /// The topic of the news that messages are lost.
 pub(crate) const LOST: &str = "\u{1}lost";
 
+/// The topic of the news that the hub has ended.
+pub(crate) const ENDED: &str = "\u{1}ended";
+
 /// The place of a message: the life of its hub, and its number in it, from 1 on.
 ///
 /// As text it is `EPOCH-OFFSET`; with `#` before it, as events have it, it is read as well. A hub that was
@@ -308,6 +311,8 @@ struct Topics {
     gone: u64,
     /// Members that want topics by a pattern: they may be members of any topic.
     matching: usize,
+    /// No member comes any more.
+    ended: bool,
 }
 
 /// Why a message was not published.
@@ -370,8 +375,8 @@ impl Hub {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let made = since.as_micros() as u64;
         let last = Id { epoch: made, offset: 0 };
-        let topics =
-            Topics { by_name: HashMap::new(), inboxes: Vec::new(), last, seq: 0, gone: 0, matching: 0 };
+        let (by_name, inboxes) = (HashMap::new(), Vec::new());
+        let topics = Topics { by_name, inboxes, last, seq: 0, gone: 0, matching: 0, ended: false };
         Hub(Arc::new(Inner {
             settings,
             node: crate::subscriptions::random_urn(),
@@ -585,13 +590,32 @@ impl Hub {
         }
     }
 
+    /// Closes all members, and takes none any more: the hub is not published to from now on. Its clients
+    /// come back, and find what is in its place.
+    pub fn end(&self) {
+        let mut topics = self.0.topics();
+        if !std::mem::replace(&mut topics.ended, true) {
+            self.tell_all(&mut topics, ENDED);
+        }
+    }
+
+    /// Returns whether it has ended.
+    pub fn has_ended(&self) -> bool {
+        self.0.topics().ended
+    }
+
     fn tell_lost(&self, topics: &mut Topics) {
         self.0.counts.lost.fetch_add(1, Ordering::Relaxed);
+        self.tell_all(topics, LOST);
+    }
+
+    /// Hands news of the hub to the workers.
+    fn tell_all(&self, topics: &mut Topics, what: &str) {
         let message = Message { transient: true, private: true, ..Message::default() };
         topics.seq += 1;
         // Not a topic of the hub's table, which may be full.
         let publication =
-            Publication::new(Box::new([LOST.into()]), topics.last, message, topics.seq, Instant::now());
+            Publication::new(Box::new([what.into()]), topics.last, message, topics.seq, Instant::now());
         topics.hand_on(&Arc::new(publication));
     }
 
@@ -657,10 +681,13 @@ impl Inner {
         receiver
     }
 
-    /// A member comes that wants this. `None`: there are too many topics.
+    /// A member comes that wants this. `None`: there are too many topics, or the hub has ended.
     pub(crate) fn enter(&self, wanted: &Wanted, after: Option<Since>) -> Option<Found> {
         let now = Instant::now();
         let mut topics = self.topics();
+        if topics.ended {
+            return None;
+        }
         let (last, seq) = (topics.last, topics.seq);
         let mut missed = Missed { after, last, messages: Vec::new(), is_whole: true };
         match wanted {

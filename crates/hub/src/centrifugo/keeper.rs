@@ -5,6 +5,7 @@
 
 use super::codes::{self, Disconnect};
 use super::session::{Action, Client};
+use crate::local::Member;
 use crate::topics::Hub;
 use ringroad_engine::spawn;
 use ringroad_engine::time::sleep;
@@ -97,6 +98,14 @@ impl Keeper {
         let _ = client.exit.sender.send_frame(&self.ping);
         None
     }
+}
+
+/// Closes the clients of a hub that has ended, also those without a channel.
+pub(crate) fn ended(hub: &Hub) {
+    let Some(keeper) = KEEPER.with(|keeper| keeper.borrow().as_ref().map(Rc::clone)) else { return };
+    let due = keeper.due.borrow();
+    let clients = due.values().flatten().filter_map(Weak::upgrade);
+    clients.filter(|client| Arc::ptr_eq(&client.hub.0, &hub.0)).for_each(|client| client.ended());
 }
 
 /// Hands what the HTTP API wants to the clients of a user on this worker.

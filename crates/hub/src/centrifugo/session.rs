@@ -124,6 +124,10 @@ impl Member for Client {
     fn lost(&self) {
         self.end(codes::INSUFFICIENT_STATE);
     }
+
+    fn ended(&self) {
+        self.end(codes::SHUTDOWN);
+    }
 }
 
 /// A channel of a connection.

@@ -24,6 +24,7 @@ const NO_APP: CloseCode = CloseCode::new(4001);
 const OTHER_PROTOCOL: CloseCode = CloseCode::new(4007);
 const UNAUTHORIZED: u16 = 4009;
 const TOO_SLOW: CloseCode = CloseCode::new(4100);
+const ENDED: CloseCode = CloseCode::new(4100);
 const CLIENT_EVENT_REFUSED: u16 = 4301;
 
 /// A client says something, or is asked whether it is there, after so many seconds of silence.
@@ -92,6 +93,10 @@ impl Member for Client {
 
     fn lost(&self) {
         // The protocol has no recovery: the client goes on.
+    }
+
+    fn ended(&self) {
+        self.exit.close_now(ENDED, "the hub has ended: connect again");
     }
 }
 
@@ -265,6 +270,9 @@ impl Session {
         };
         let wanted = Wanted::Names(vec![channel.to_owned()]);
         let Some((membership, _)) = join(&self.hub, wanted, None, &self.client) else {
+            if self.hub.has_ended() {
+                return self.client.ended();
+            }
             return refuse(503, "LimitReached", "too many channels");
         };
         let presence = user.map(|(user, info)| {

@@ -378,3 +378,13 @@ drivers!(long_answers_to_the_commands_of_one_frame_go_out_as_they_are_made, |dri
         }
     }
 });
+
+drivers!(a_hub_that_ends_closes_its_clients_also_those_without_a_channel, |driver| {
+    let hub = Hub::new(settings());
+    let handle = start_at(driver, &hub, here());
+    let mut with = Client::connected(&handle, None);
+    assert!(with.ask("subscribe", json!({"channel": "a"}))["subscribe"].is_object());
+    let mut without = Client::connected(&handle, None);
+    hub.end();
+    assert_eq!((with.next(), without.next()), ("close 3001".into(), "close 3001".into()));
+});

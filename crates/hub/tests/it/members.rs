@@ -234,3 +234,20 @@ drivers!(a_token_that_has_ended_publishes_no_more_where_all_may_subscribe, |driv
     member.say("{\"topic\":\"a\",\"data\":\"x\"}");
     assert!(member.next().ends_with("\"data\":\"x\"}"));
 });
+
+drivers!(a_hub_that_ends_closes_its_members_and_takes_no_others, |driver| {
+    let hub = Hub::new(settings());
+    let handle = start(driver, &hub);
+    let mut sockets: Vec<Member> = (0..4).map(|_| Member::open(&handle, "topic=a", "")).collect();
+    sockets.push(Member::open(&handle, "match=*", ""));
+    sockets.iter_mut().for_each(|member| drop(member.next()));
+    let (mut stream, _) = events(&handle, "topic=a", "");
+    hub.end();
+    for member in &mut sockets {
+        assert_eq!(member.next(), "close 1001");
+    }
+    stream.until("0\r\n\r\n");
+    all_leave(&hub, "members of a hub that has ended are forgotten");
+    assert_eq!(Member::open(&handle, "topic=a", "").next(), "close 1013");
+    assert!(events(&handle, "topic=a", "").1.starts_with("HTTP/1.1 503"));
+});

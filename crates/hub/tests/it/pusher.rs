@@ -430,3 +430,15 @@ drivers!(an_event_s_name_cannot_end_the_line_of_another_protocol_s_event, |drive
     let form = "topic=open&data=x&type=pusher_internal:member_added";
     assert!(crate::support::post(&handle, form, crate::support::PUBLISH).0.starts_with("HTTP/1.1 400"));
 });
+
+drivers!(a_hub_that_ends_closes_its_pusher_clients, |driver| {
+    let hub = Hub::new(settings());
+    let handle = begin(driver, &hub);
+    let mut client = Client::open(&handle);
+    client.subscribe("a", None);
+    let mut late = Client::open(&handle);
+    hub.end();
+    assert_eq!(client.0.next(), "close 4100");
+    late.say(json!({"event": "pusher:subscribe", "data": {"channel": "a"}}));
+    assert_eq!(late.0.next(), "close 4100");
+});
