@@ -235,6 +235,17 @@ drivers!(a_token_that_has_ended_publishes_no_more_where_all_may_subscribe, |driv
     assert!(member.next().ends_with("\"data\":\"x\"}"));
 });
 
+drivers!(an_offer_of_another_protocol_is_passed_over, |driver| {
+    let hub = Hub::new(settings());
+    let handle = start(driver, &hub);
+    // As `curl --http2` and Java's client send it with each request.
+    let h2c = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n";
+    let (mut stream, head) = events(&handle, "topic=a", h2c);
+    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+    let id = hub.publish("a", Message { data: "x".to_owned(), ..Message::default() }).unwrap();
+    assert_eq!(event(&mut stream), format!("id: #{id}\ndata: x\n\n"));
+});
+
 drivers!(a_hub_that_ends_closes_its_members_and_takes_no_others, |driver| {
     let hub = Hub::new(settings());
     let handle = start(driver, &hub);
