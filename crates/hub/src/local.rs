@@ -5,7 +5,7 @@ use crate::roster::Roster;
 use crate::topics::{ENDED, Found, Hub, INTERNAL, Inner, LOST, Publication, Since, Wanted};
 use ringroad_engine::spawn;
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -111,15 +111,12 @@ impl Local {
         {
             let topics = self.topics.borrow();
             // A member of several of the message's topics gets it once.
-            let mut seen = Vec::new();
+            let mut seen = HashSet::new();
             for topic in &publication.topics {
                 let members = topics.get(topic).into_iter().flat_map(Roster::iter);
                 for entry in members.filter(|entry| entry.from < offset) {
-                    if publication.topics.len() > 1 {
-                        if seen.contains(&entry.number) {
-                            continue;
-                        }
-                        seen.push(entry.number);
+                    if publication.topics.len() > 1 && !seen.insert(entry.number) {
+                        continue;
                     }
                     delivered += u64::from(entry.member.take(publication, topic));
                 }
