@@ -61,7 +61,9 @@ pub(super) struct Client {
     pub(super) id: Box<str>,
     pub(super) person: RefCell<Person>,
     pub(super) is_connected: Cell<bool>,
-    /// Something came from it since it was looked at last.
+    /// The second, of its worker's keeper, in which it is pinged next.
+    pub(super) ping_at: Cell<u64>,
+    /// Something came from it since it was pinged last.
     pub(super) is_heard: Cell<bool>,
     pub(super) has_subscriptions_that_end: Cell<bool>,
     /// Channels of which it may read private messages by a token for them, or because they name its user.
@@ -225,6 +227,7 @@ impl Session {
             id: urn.strip_prefix("urn:uuid:").unwrap_or(&urn).into(),
             person: RefCell::default(),
             is_connected: Cell::new(false),
+            ping_at: Cell::new(0),
             is_heard: Cell::new(true),
             has_subscriptions_that_end: Cell::new(false),
             private: RefCell::default(),
