@@ -72,9 +72,10 @@ failed = 0
 for agent, cases in json.load(open(sys.argv[1] + '/report/index.json')).items():
     for kind in ('behavior', 'behaviorClose'):
         print(agent, kind, dict(collections.Counter(case[kind] for case in cases.values())))
+    # Unimplemented: at a client that offers no smaller window the suite leaves out what asks for one.
     good = ('OK', 'NON-STRICT', 'INFORMATIONAL', 'UNIMPLEMENTED')
     for name, case in cases.items():
-        if case['behavior'] not in good[:3] or case['behaviorClose'] not in good[:3]:
+        if case['behavior'] not in good or case['behaviorClose'] not in good:
             failed += 1
             print('  failed:', name, case['behavior'], case['behaviorClose'])
 sys.exit(1 if failed else 0)

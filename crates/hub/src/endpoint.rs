@@ -116,7 +116,9 @@ impl Endpoint {
         {
             return self.subscriptions(request, &rest).unwrap_or_else(|refused| refused);
         }
-        let upgrades = request.head().upgrade();
+        // An offer of another protocol, as of `h2c`, may be passed over (RFC 9110 §7.8): clients make it with
+        // each request.
+        let upgrades = request.head().upgrade() && names_websocket(request);
         match request.method() {
             Method::Get if speaks(Speak::WebSocket) && (upgrades || !speaks(Speak::Mercure)) => {
                 plain::session(self, request).unwrap_or_else(|refused| refused)
@@ -220,6 +222,14 @@ impl Endpoint {
         }
         subscriptions::answer(&self.hub, &rights, rest)
     }
+}
+
+/// Whether the client offers to speak WebSocket.
+fn names_websocket(request: &Request) -> bool {
+    request.headers().get_all("upgrade").any(|value| {
+        let mut names = value.split(|byte| *byte == b',');
+        names.any(|name| name.trim_ascii().eq_ignore_ascii_case(b"websocket"))
+    })
 }
 
 /// The value of a cookie.

@@ -2,10 +2,10 @@
 
 use crate::matcher::{Matcher, Subject};
 use crate::roster::Roster;
-use crate::topics::{Found, Hub, INTERNAL, Inner, LOST, Publication, Since, Wanted};
+use crate::topics::{ENDED, Found, Hub, INTERNAL, Inner, LOST, Publication, Since, Wanted};
 use ringroad_engine::spawn;
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,6 +18,9 @@ pub(crate) trait Member {
 
     /// Messages are lost: closes its client, so that it comes back and learns whether it has missed any.
     fn lost(&self);
+
+    /// The hub has ended: closes its client, so that it comes back and finds what is in its place.
+    fn ended(&self);
 }
 
 /// A member of a topic.
@@ -58,6 +61,9 @@ fn local(hub: &Hub) -> Rc<Local> {
         spawn(async move {
             let Running(local) = &running;
             while let Ok(publication) = inbox.recv().await {
+                if publication.topic() == ENDED {
+                    return local.end();
+                }
                 local.deliver(&publication);
             }
         })
@@ -81,31 +87,36 @@ impl Drop for Running {
 }
 
 impl Local {
+    fn for_all(&self, tell: impl Fn(&dyn Member)) {
+        let topics = self.topics.borrow();
+        topics.values().flat_map(Roster::iter).for_each(|entry| tell(&*entry.member));
+        let matching = self.matching.borrow();
+        matching.iter().for_each(|(_, entry)| tell(&*entry.member));
+    }
+
+    fn end(&self) {
+        self.for_all(|member| member.ended());
+        crate::centrifugo::ended(&self.hub);
+    }
+
     fn deliver(&self, publication: &Arc<Publication>) {
         if publication.topic() == crate::centrifugo::CONTROL {
             return crate::centrifugo::control(&self.hub, &publication.message.data);
         }
         if publication.topic() == LOST {
-            let topics = self.topics.borrow();
-            topics.values().flat_map(Roster::iter).for_each(|entry| entry.member.lost());
-            let matching = self.matching.borrow();
-            matching.iter().for_each(|(_, entry)| entry.member.lost());
-            return;
+            return self.for_all(|member| member.lost());
         }
         let offset = publication.seq;
         let mut delivered = 0;
         {
             let topics = self.topics.borrow();
             // A member of several of the message's topics gets it once.
-            let mut seen = Vec::new();
+            let mut seen = HashSet::new();
             for topic in &publication.topics {
                 let members = topics.get(topic).into_iter().flat_map(Roster::iter);
                 for entry in members.filter(|entry| entry.from < offset) {
-                    if publication.topics.len() > 1 {
-                        if seen.contains(&entry.number) {
-                            continue;
-                        }
-                        seen.push(entry.number);
+                    if publication.topics.len() > 1 && !seen.insert(entry.number) {
+                        continue;
                     }
                     delivered += u64::from(entry.member.take(publication, topic));
                 }
@@ -135,13 +146,16 @@ pub(crate) struct Membership {
 }
 
 /// Makes `member` one of these topics. It is handed what it has missed first. `None`: there are too many
-/// topics.
+/// topics, or the hub has ended.
 pub(crate) fn join(
     hub: &Hub,
     wanted: Wanted,
     after: Option<Since>,
     member: &Rc<impl Member + 'static>,
 ) -> Option<(Membership, Found)> {
+    if hub.has_ended() {
+        return None;
+    }
     let local = local(hub);
     let found = hub.0.enter(&wanted, after)?;
     let number = local.next.replace(local.next.get() + 1);

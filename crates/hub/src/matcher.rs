@@ -1,14 +1,16 @@
 //! Matchers of topics: exact names, URL patterns, and the URI templates of Mercure 0.x.
 //!
 //! Relative topics and patterns are resolved against the hub's URL. All matching takes a time linear in the
-//! length of the topic, since regular expressions are those of the crate `regex`.
+//! length of the topic, since regular expressions are those of the crate `regex`. Their memory is bounded:
+//! clients without any right choose patterns.
 
-use regex::Regex;
+use regex::bytes::{Regex, RegexBuilder};
 use std::cell::OnceCell;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use url::Url;
-use urlpattern::{UrlPattern, UrlPatternInit, UrlPatternMatchInput, UrlPatternOptions};
+use urlpattern::regexp::RegExp;
+use urlpattern::{RegexSyntax, UrlPattern, UrlPatternInit, UrlPatternMatchInput, UrlPatternOptions};
 
 /// How a matcher's text is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,8 +56,60 @@ struct Inner {
 enum How {
     All,
     Exact,
-    Pattern(Box<UrlPattern>),
-    Template(Regex),
+    Pattern(Box<UrlPattern<Bounded>>),
+    Template(Bounded),
+}
+
+/// Most bytes of a compiled expression, and of what the crate keeps to match it faster.
+const COMPILED_BYTES_MAX: usize = 32 * 1024;
+
+/// A regular expression that needs little memory, and none before it is used: a pattern has sixteen of them,
+/// of which few are.
+///
+/// Classes as `\w` are those of ASCII, as in browsers: what is matched are URLs, which are ASCII, and
+/// templates name other characters themselves.
+#[derive(Debug)]
+struct Bounded {
+    text: String,
+    compiled: OnceLock<Option<Regex>>,
+}
+
+impl Bounded {
+    /// `None`: it is not well-formed, or too large.
+    fn new(text: &str) -> Option<Bounded> {
+        compiled(text)?;
+        Some(Bounded { text: text.to_owned(), compiled: OnceLock::new() })
+    }
+
+    fn is_match(&self, text: &str) -> bool {
+        let compiled = self.compiled.get_or_init(|| compiled(&self.text));
+        compiled.as_ref().is_some_and(|compiled| compiled.is_match(text.as_bytes()))
+    }
+}
+
+fn compiled(text: &str) -> Option<Regex> {
+    let mut builder = RegexBuilder::new(text);
+    builder.unicode(false).size_limit(COMPILED_BYTES_MAX).dfa_size_limit(COMPILED_BYTES_MAX);
+    builder.build().ok()
+}
+
+impl RegExp for Bounded {
+    fn syntax() -> RegexSyntax {
+        RegexSyntax::Rust
+    }
+
+    fn parse(pattern: &str, _: &str, _: bool) -> Result<Bounded, ()> {
+        Bounded::new(pattern).ok_or(())
+    }
+
+    /// Groups are of no use here: only whether it matches is asked.
+    fn matches<'a>(&self, text: &'a str) -> Option<Vec<Option<&'a str>>> {
+        self.is_match(text).then(Vec::new)
+    }
+
+    fn pattern_string(&self) -> &str {
+        &self.text
+    }
 }
 
 /// A topic that is matched, possibly by many matchers: it is parsed as a URL once.
@@ -90,7 +144,7 @@ impl Matcher {
             Kind::Exact => How::Exact,
             Kind::UrlPattern => {
                 let init =
-                    UrlPatternInit::parse_constructor_string::<Regex>(text, Some(base.clone())).ok()?;
+                    UrlPatternInit::parse_constructor_string::<Bounded>(text, Some(base.clone())).ok()?;
                 How::Pattern(Box::new(UrlPattern::parse(init, UrlPatternOptions::default()).ok()?))
             }
             Kind::Template if text.contains('{') => How::Template(template(text)?),
@@ -136,19 +190,32 @@ impl fmt::Debug for Matcher {
 
 /// A value of an expression, with and without reserved characters (RFC 6570 §1.5, and characters beyond
 /// ASCII, which topics have unescaped).
-const PLAIN: &str = r"(?:[\w\-.~]|%[0-9A-Fa-f]{2})*";
-const RESERVED: &str = r"(?:[\w\-.~:/?#\[\]@!$&'()*+,;=]|%[0-9A-Fa-f]{2})*";
-const PAIR: &str = r"[\w.\-~%]+=(?:[\w\-.~,]|%[0-9A-Fa-f]{2})*";
+const PLAIN: &str = r"(?:[\w\-.~\x80-\xff]|%[0-9A-Fa-f]{2})*";
+const RESERVED: &str = r"(?:[\w\-.~:/?#\[\]@!$&'()*+,;=\x80-\xff]|%[0-9A-Fa-f]{2})*";
+const PAIR: &str = r"[\w.\-~%\x80-\xff]+=(?:[\w\-.~,\x80-\xff]|%[0-9A-Fa-f]{2})*";
+
+/// A text as an expression that matches its bytes.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!(r"\x{byte:02x}"));
+        }
+    }
+    out
+}
 
 /// The regular expression of all that a URI template can expand to.
-fn template(text: &str) -> Option<Regex> {
+fn template(text: &str) -> Option<Bounded> {
     let mut out = String::from("^");
     let mut rest = text;
     while let Some((literal, after)) = rest.split_once('{') {
         if literal.contains('}') {
             return None;
         }
-        out += &regex::escape(literal);
+        out += &escaped(literal);
         let (expression, after) = after.split_once('}')?;
         rest = after;
         let operator = expression.chars().next()?;
@@ -174,9 +241,9 @@ fn template(text: &str) -> Option<Regex> {
     if rest.contains('}') {
         return None;
     }
-    out += &regex::escape(rest);
+    out += &escaped(rest);
     out.push('$');
-    Regex::new(&out).ok()
+    Bounded::new(&out)
 }
 
 #[cfg(test)]
@@ -251,5 +318,30 @@ mod tests {
         for wrong in ["{", "{}", "a{b", "a}{b}", "{a b}", "{+}"] {
             assert!(Matcher::new(Kind::Template, wrong, &base).is_none(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_pattern_needs_little_memory_whatever_it_says() {
+        let base = Url::parse("https://hub.example.com/.well-known/mercure").unwrap();
+        for (kind, fits) in [
+            (Kind::UrlPattern, r"https://example.com/:year(\d{4})/:id([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{12})"),
+            (Kind::Template, "https://example.com/{a}/{+b}{?c,d}{&e}{#f}"),
+        ] {
+            assert!(Matcher::new(kind, fits, &base).is_some(), "{fits}");
+        }
+        for (kind, large) in [
+            (Kind::UrlPattern, r"https://example.com/(\w{5000})".to_owned()),
+            (Kind::UrlPattern, r"https://example.com/((?:x{100}){100})".to_owned()),
+            (Kind::Template, "{a}".repeat(300)),
+        ] {
+            assert!(Matcher::new(kind, &large, &base).is_none(), "{large}");
+        }
+    }
+
+    #[test]
+    fn a_template_matches_characters_beyond_ascii_byte_by_byte() {
+        assert!(matches(Kind::Template, "https://example.com/é/{id}", "https://example.com/é/ü"));
+        assert!(!matches(Kind::Template, "https://example.com/é/{id}", "https://example.com/e/ü"));
+        assert!(!matches(Kind::Template, "https://example.com/é/{id}", "https://example.com/é/ü/x"));
     }
 }

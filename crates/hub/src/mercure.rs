@@ -29,7 +29,8 @@ use std::time::SystemTime;
 pub(crate) fn event(publication: &Publication) -> Vec<u8> {
     let Publication { id, message, .. } = publication;
     let mut text = format!("id: #{id}\n");
-    if let Some(kind) = &message.kind {
+    // Another machine that shares the hub may not have checked it.
+    if let Some(kind) = message.kind.as_ref().filter(|kind| !kind.contains(char::is_control)) {
         text.push_str(&format!("event: {kind}\n"));
     }
     if let Some(retry) = message.retry {
@@ -52,12 +53,26 @@ const JOINED_BYTES: usize = 16 * 1024;
 struct Queue {
     hub: Hub,
     pieces: RefCell<VecDeque<Arc<[u8]>>>,
-    /// Of what has come since the client subscribed; what it has missed is bounded by the history.
+    /// So many pieces at the front are what the client has missed, which the history bounds.
+    missed: Cell<usize>,
+    /// Of the others.
     bytes: Cell<usize>,
     /// The client was too slow: the stream ends, and the client connects again.
     over: Cell<bool>,
     rights: Rights,
     waker: RefCell<Option<Waker>>,
+}
+
+impl Queue {
+    /// The next piece, which does not count any more.
+    fn pop(&self, pieces: &mut VecDeque<Arc<[u8]>>) -> Option<Arc<[u8]>> {
+        let piece = pieces.pop_front()?;
+        match self.missed.get() {
+            0 => self.bytes.set(self.bytes.get().saturating_sub(piece.len())),
+            missed => self.missed.set(missed - 1),
+        }
+        Some(piece)
+    }
 }
 
 impl Member for Queue {
@@ -91,6 +106,10 @@ impl Member for Queue {
             waker.wake();
         }
     }
+
+    fn ended(&self) {
+        self.lost();
+    }
 }
 
 /// Whether a client with these rights may read the message: it is not private, or they cover one of its
@@ -123,18 +142,15 @@ impl Stream for Events {
         }
         // What has come in this turn goes together.
         let mut pieces = queue.pieces.borrow_mut();
-        let mut next = pieces.pop_front().map(Chunk::from);
+        let mut next = queue.pop(&mut pieces).map(Chunk::from);
         if let (Some(first), Some(_)) = (&next, pieces.front()) {
             let mut joined = first.to_vec();
             while pieces.front().is_some_and(|piece| joined.len() + piece.len() <= JOINED_BYTES)
-                && let Some(piece) = pieces.pop_front()
+                && let Some(piece) = queue.pop(&mut pieces)
             {
                 joined.extend_from_slice(&piece);
             }
             next = Some(Chunk::from(joined));
-        }
-        if pieces.is_empty() {
-            queue.bytes.set(0);
         }
         drop(pieces);
         if let Some(next) = next {
@@ -192,6 +208,7 @@ pub(crate) async fn subscribe(endpoint: &Endpoint, request: &Request) -> Result<
     let queue = Rc::new(Queue {
         hub: hub.clone(),
         pieces: RefCell::default(),
+        missed: Cell::new(0),
         bytes: Cell::new(0),
         over: Cell::new(false),
         rights,
@@ -209,6 +226,7 @@ pub(crate) async fn subscribe(endpoint: &Endpoint, request: &Request) -> Result<
     let mut missed = found.missed;
     missed.retain(|publication| may_read(hub, &queue.rights, publication));
     let delivered = missed.len() as u64;
+    queue.missed.set(missed.len());
     queue.pieces.borrow_mut().extend(missed.iter().map(|publication| Arc::clone(publication.event())));
     hub.0.counts.delivered.fetch_add(delivered, Ordering::Relaxed);
     // Listed behind the join, so that a subscriber of subscriptions hears of itself as well.
@@ -242,8 +260,10 @@ pub(crate) async fn publish(endpoint: &Endpoint, request: &mut Request) -> Resul
         match &*key {
             "topic" => topics.push(value.into_owned()),
             "data" => message.data = value.into_owned(),
-            "type" if value == subscriptions::KIND => {
-                return Err(bad("hub: type: `mercure` is for events of the hub itself"));
+            "type" if is_own_kind(&value) => {
+                return Err(bad(
+                    "hub: type: `mercure` and `pusher_internal:` are for events of the hub itself",
+                ));
             }
             "type" if !is_plain(&value) => return Err(bad("hub: type: expected no control characters")),
             "type" if value.is_empty() => {}
@@ -285,11 +305,17 @@ pub(crate) async fn publish(endpoint: &Endpoint, request: &mut Request) -> Resul
         Err(PublishError::TooLong) => {
             Err(refusal(Status::CONTENT_TOO_LARGE, &format!("hub: a message of {length} bytes is too long")))
         }
+        Err(PublishError::BadType) => Err(bad("hub: type: expected no control characters")),
         Err(PublishError::TooManyTopics) => Err(refusal(Status::SERVICE_UNAVAILABLE, "hub: too many topics")),
         Err(PublishError::Unavailable) => {
             Err(crate::endpoint::unavailable("hub: its server takes nothing now; try again"))
         }
     }
+}
+
+/// Whether events of this type are the hub's own: of subscriptions, or of Pusher's protocol.
+pub(crate) fn is_own_kind(kind: &str) -> bool {
+    kind == subscriptions::KIND || kind.starts_with(crate::pusher::INTERNAL)
 }
 
 /// Most topics of a message.
@@ -305,4 +331,36 @@ pub(crate) fn is_reserved(topic: &Subject<'_>, own: &str) -> bool {
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     });
     topic.text() == "*" || is_below
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::topics::Settings;
+
+    #[test]
+    fn a_stream_that_is_always_a_little_behind_is_not_too_slow() {
+        let hub = Hub::new(Settings { queue_bytes: 10_000, history_messages: 1, ..Settings::default() });
+        let publication = || {
+            hub.publish("a", Message { data: "x".repeat(2_000), ..Message::default() }).unwrap();
+            hub.last_of("a").unwrap()
+        };
+        let queue = Queue {
+            hub: hub.clone(),
+            pieces: RefCell::new([Arc::clone(publication().event())].into()),
+            missed: Cell::new(1),
+            bytes: Cell::new(0),
+            over: Cell::new(false),
+            rights: Rights::default(),
+            waker: RefCell::default(),
+        };
+        for _ in 0..100 {
+            assert!(queue.take(&publication(), "a"));
+            assert!(queue.pop(&mut queue.pieces.borrow_mut()).is_some());
+        }
+        // What waits is bounded as before: one piece and four more.
+        assert_eq!((0..10).take_while(|_| queue.take(&publication(), "a")).count(), 3);
+        assert!(queue.over.get());
+    }
 }

@@ -9,7 +9,7 @@
 use crate::endpoint::{Endpoint, check_name, refusal, wanted};
 use crate::local::{Member, Membership, join};
 use crate::matcher::{Matcher, Subject};
-use crate::mercure::{is_reserved, may_read};
+use crate::mercure::{is_own_kind, is_reserved, may_read};
 use crate::rights::{Grant, Rights};
 use crate::topics::{Hub, Id, Message, Publication, PublishError, Since, Wanted};
 use ringroad_engine::time::timeout;
@@ -101,6 +101,10 @@ impl Member for Socket {
     fn lost(&self) {
         self.exit.close_now(LOST, "messages are missing: connect again with the id of the last one");
     }
+
+    fn ended(&self) {
+        self.exit.close_now(CloseCode::GOING_AWAY, "the hub has ended: connect again");
+    }
 }
 
 /// Answers a request to subscribe.
@@ -111,7 +115,13 @@ pub(crate) fn session(endpoint: &Endpoint, request: &Request) -> Result<Response
     let mut rights = endpoint.subscriber(request)?;
     // Its publishing rights may come from other credentials.
     if endpoint.place().publish.is_some() {
-        rights.publish = endpoint.publisher(request).map_or(Grant::None, |rights| rights.publish);
+        if let Ok(publisher) = endpoint.publisher(request) {
+            rights.publish = publisher.publish;
+            // The session ends with the first of both: what has ended publishes no more.
+            rights.until = rights.until.into_iter().chain(publisher.until).min();
+        } else {
+            rights.publish = Grant::None;
+        }
     }
     let (wanted, matchers) = wanted(endpoint, request)?;
     let after = match request.query_value("after").as_deref() {
@@ -213,20 +223,30 @@ struct Subscribes {
 /// A session waits for messages most of its life, and the future is small for that: all else is in a box
 /// for as long as it takes.
 async fn serve(hub: Hub, subscribes: Subscribes, mut socket: WebSocket) {
-    let Some((member, membership)) = Box::pin(begin(&hub, subscribes, &mut socket)).await else { return };
-    let rights = &member.rights;
-    let Some(until) = rights.until else {
+    let Some(until) = subscribes.rights.until else {
+        let begun = Box::pin(begin(&hub, subscribes, &mut socket)).await;
+        let Some((member, membership)) = begun else { return };
         talk(&hub, &member, &mut socket).await;
         drop(membership);
         return Box::pin(heard_out(socket)).await;
     };
+    Box::pin(serve_until(until, hub, subscribes, socket)).await;
+}
+
+/// A session that ends with its token, also while it gets what it missed.
+async fn serve_until(until: SystemTime, hub: Hub, subscribes: Subscribes, mut socket: WebSocket) {
+    let sender = socket.sender();
     let left = until.duration_since(SystemTime::now()).unwrap_or_default();
-    if Box::pin(timeout(left, talk(&hub, &member, &mut socket))).await.is_err() {
-        let why = "the token has expired: connect again with another";
-        member.exit.sender.close(EXPIRED, why);
+    let whole = async {
+        if let Some((member, membership)) = begin(&hub, subscribes, &mut socket).await {
+            talk(&hub, &member, &mut socket).await;
+            drop(membership);
+        }
+    };
+    if timeout(left, whole).await.is_err() {
+        sender.close(EXPIRED, "the token has expired: connect again with another");
     }
-    drop(membership);
-    Box::pin(heard_out(socket)).await;
+    heard_out(socket).await;
 }
 
 /// Makes the session a member once it has got what it missed. `None`: it is over.
@@ -302,7 +322,7 @@ async fn take(hub: &Hub, member: &Socket, message: ringroad_http::ws::Message) -
         let topic = Subject::new(&said.topic, base);
         rights.publish.covers(&topic)
             && !is_reserved(&topic, base.path())
-            && said.kind.as_deref() != Some(crate::subscriptions::KIND)
+            && !said.kind.as_deref().is_some_and(is_own_kind)
     };
     if said.as_ref().is_some_and(|said| !covers(said)) {
         sender.close(REFUSED, "the token does not cover this topic");

@@ -91,6 +91,9 @@ pub(crate) const INTERNAL: char = '\u{1}';
 /// The topic of the news that messages are lost.
 pub(crate) const LOST: &str = "\u{1}lost";
 
+/// The topic of the news that the hub has ended.
+pub(crate) const ENDED: &str = "\u{1}ended";
+
 /// The place of a message: the life of its hub, and its number in it, from 1 on.
 ///
 /// As text it is `EPOCH-OFFSET`; with `#` before it, as events have it, it is read as well. A hub that was
@@ -308,6 +311,8 @@ struct Topics {
     gone: u64,
     /// Members that want topics by a pattern: they may be members of any topic.
     matching: usize,
+    /// No member comes any more.
+    ended: bool,
 }
 
 /// Why a message was not published.
@@ -319,6 +324,8 @@ pub enum PublishError {
     TooManyTopics,
     /// The store that the hub shares with other machines does not take it now.
     Unavailable,
+    /// Its type has control characters, with which it would end the line of an event.
+    BadType,
 }
 
 impl Hub {
@@ -368,8 +375,8 @@ impl Hub {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let made = since.as_micros() as u64;
         let last = Id { epoch: made, offset: 0 };
-        let topics =
-            Topics { by_name: HashMap::new(), inboxes: Vec::new(), last, seq: 0, gone: 0, matching: 0 };
+        let (by_name, inboxes) = (HashMap::new(), Vec::new());
+        let topics = Topics { by_name, inboxes, last, seq: 0, gone: 0, matching: 0, ended: false };
         Hub(Arc::new(Inner {
             settings,
             node: crate::subscriptions::random_urn(),
@@ -453,8 +460,8 @@ impl Hub {
         }
     }
 
-    /// Publishes a message, from any thread. `None`: it is too long, or there are too many topics, or the hub
-    /// is one that several processes have: see [`send`](Self::send).
+    /// Publishes a message, from any thread. `None`: it is too long, its type has control characters, or
+    /// there are too many topics, or the hub is one that several processes have: see [`send`](Self::send).
     pub fn publish(&self, topic: &str, message: Message) -> Option<Id> {
         self.publish_to(&[topic], message).ok()
     }
@@ -462,8 +469,8 @@ impl Hub {
     /// Publishes a message about one or several topics. A member of several of them gets it once.
     ///
     /// # Errors
-    /// It is too long, or there are too many topics. [`PublishError::Unavailable`]: several processes have
-    /// the hub; see [`send`](Self::send).
+    /// It is too long, its type has control characters, or there are too many topics.
+    /// [`PublishError::Unavailable`]: several processes have the hub; see [`send`](Self::send).
     pub fn publish_to(&self, names: &[&str], message: Message) -> Result<Id, PublishError> {
         if self.0.shared.is_some() {
             return Err(PublishError::Unavailable);
@@ -486,7 +493,8 @@ impl Hub {
     /// hub: then it waits until the server has it.
     ///
     /// # Errors
-    /// It is too long, there are too many topics, or the server does not take it.
+    /// It is too long, its type has control characters, there are too many topics, or the server does not
+    /// take it.
     pub async fn send(&self, names: &[&str], message: Message) -> Result<Id, PublishError> {
         let Some(shared) = &self.0.shared else { return self.publish_to(names, message) };
         self.check(&message)?;
@@ -520,6 +528,9 @@ impl Hub {
     }
 
     fn check(&self, message: &Message) -> Result<(), PublishError> {
+        if message.kind.as_deref().is_some_and(|kind| kind.contains(char::is_control)) {
+            return Err(PublishError::BadType);
+        }
         let fits = message.data.len() <= self.0.settings.message_bytes;
         fits.then_some(()).ok_or(PublishError::TooLong)
     }
@@ -538,8 +549,9 @@ impl Hub {
         let now = Instant::now();
         let at = now.checked_sub(age).unwrap_or(now);
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let fitting: Vec<&str> =
-            names.iter().copied().filter(|name| topics.of(name, &self.0.settings, now).is_some()).collect();
+        let is_crowded = topics.are_crowded_for(message.as_ref(), &self.0.settings);
+        let mut fits = |name: &&str| is_crowded || topics.of(name, &self.0.settings, now).is_some();
+        let fitting: Vec<&str> = names.iter().copied().filter(&mut fits).collect();
         if fitting.len() < names.len() {
             // No place for a topic: what is published to it cannot be recovered.
             topics.gone = id.offset;
@@ -578,13 +590,32 @@ impl Hub {
         }
     }
 
+    /// Closes all members, and takes none any more: the hub is not published to from now on. Its clients
+    /// come back, and find what is in its place.
+    pub fn end(&self) {
+        let mut topics = self.0.topics();
+        if !std::mem::replace(&mut topics.ended, true) {
+            self.tell_all(&mut topics, ENDED);
+        }
+    }
+
+    /// Returns whether it has ended.
+    pub fn has_ended(&self) -> bool {
+        self.0.topics().ended
+    }
+
     fn tell_lost(&self, topics: &mut Topics) {
         self.0.counts.lost.fetch_add(1, Ordering::Relaxed);
+        self.tell_all(topics, LOST);
+    }
+
+    /// Hands news of the hub to the workers.
+    fn tell_all(&self, topics: &mut Topics, what: &str) {
         let message = Message { transient: true, private: true, ..Message::default() };
         topics.seq += 1;
         // Not a topic of the hub's table, which may be full.
         let publication =
-            Publication::new(Box::new([LOST.into()]), topics.last, message, topics.seq, Instant::now());
+            Publication::new(Box::new([what.into()]), topics.last, message, topics.seq, Instant::now());
         topics.hand_on(&Arc::new(publication));
     }
 
@@ -602,7 +633,12 @@ impl Hub {
         let now = Instant::now();
         let mut shared = Vec::with_capacity(names.len());
         let mut has_members = topics.matching > 0;
+        let is_crowded = topics.are_crowded_for(Some(&message), settings);
         for name in names {
+            if is_crowded && !topics.by_name.contains_key(*name) {
+                shared.push(Arc::from(*name));
+                continue;
+            }
             let topic = topics.of(name, settings, now).ok_or(PublishError::TooManyTopics)?;
             has_members |= topic.members > 0 || name.starts_with(INTERNAL);
             shared.push(Arc::clone(&topic.name));
@@ -615,7 +651,7 @@ impl Hub {
                 topic.history.push_back(Arc::clone(&publication));
                 topic.forget_old(settings, now);
             } else {
-                // It made room for another one of the same message.
+                // It made room for another one of the same message, or is not kept.
                 topics.gone = id.offset;
             }
         }
@@ -645,10 +681,13 @@ impl Inner {
         receiver
     }
 
-    /// A member comes that wants this. `None`: there are too many topics.
+    /// A member comes that wants this. `None`: there are too many topics, or the hub has ended.
     pub(crate) fn enter(&self, wanted: &Wanted, after: Option<Since>) -> Option<Found> {
         let now = Instant::now();
         let mut topics = self.topics();
+        if topics.ended {
+            return None;
+        }
         let (last, seq) = (topics.last, topics.seq);
         let mut missed = Missed { after, last, messages: Vec::new(), is_whole: true };
         match wanted {
@@ -744,6 +783,13 @@ impl Topics {
         if let Some(topic) = self.by_name.get_mut(name) {
             topic.members = topic.members.saturating_sub(1);
         }
+    }
+
+    /// Whether the message makes no topic any more. Each subscription tells of itself in a topic of its own,
+    /// which any client can make: half of the room stays for others.
+    fn are_crowded_for(&self, message: Option<&Message>, settings: &Settings) -> bool {
+        message.is_some_and(|message| message.kind.as_deref() == Some(crate::subscriptions::KIND))
+            && self.by_name.len() >= settings.topics_max / 2
     }
 
     /// The topic of this name, made if there is none.
@@ -875,6 +921,34 @@ mod tests {
         assert_eq!("12ab-77".parse(), Ok(id));
         for wrong in ["", "-", "12ab", "12ab-", "+1-7", "1-+7", "1-a", "1-2-3"] {
             assert_eq!(wrong.parse::<Id>(), Err(()), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn events_of_subscriptions_leave_half_of_the_topics_to_publishers() {
+        let hub = Hub::new(Settings { topics_max: 10, ..Settings::default() });
+        let before = say(&hub, "a", "first");
+        for number in 0..100 {
+            let message = Message { kind: Some("mercure".to_owned()), private: true, ..Message::default() };
+            assert!(hub.publish(&format!("/subscriptions/{number}"), message).is_some(), "{number}");
+        }
+        assert_eq!(hub.topics(), 5);
+        for name in ["b", "c", "d", "e", "f"] {
+            say(&hub, name, "x");
+        }
+        // What was not kept cannot be recovered by a pattern, and a topic of its own loses nothing.
+        let all = Matcher::new(crate::matcher::Kind::Exact, "*", &hub.settings().url).unwrap();
+        let found = hub.0.enter(&Wanted::Matching(vec![all]), Some(Since::Id(before))).unwrap();
+        assert!(!found.recovered);
+        assert_eq!(enter(&hub, &["a"], Some(Since::Id(before))), whole(&[]));
+    }
+
+    #[test]
+    fn a_type_with_a_line_end_is_refused() {
+        let hub = hub(3);
+        for kind in ["a\ndata: forged", "a\r", "\0"] {
+            let message = Message { kind: Some(kind.to_owned()), ..Message::default() };
+            assert_eq!(hub.publish_to(&["a"], message), Err(PublishError::BadType), "{kind:?}");
         }
     }
 }

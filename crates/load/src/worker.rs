@@ -906,11 +906,19 @@ impl Worker {
         }
     }
 
+    /// Whether connections are held and have to be for longer: also behind the last heartbeat they may be
+    /// lost.
+    fn still_holds(&self, now: u64) -> bool {
+        self.hold().is_some() && now < self.end_ns.get()
+    }
+
     /// Whether all requests have been sent.
     fn is_exhausted(&self, now: u64) -> bool {
         match &*self.schedule.borrow() {
             Some(schedule) => {
-                schedule.peek().is_none() && self.seats.iter().all(|s| s.assigned.get().is_none())
+                schedule.peek().is_none()
+                    && self.seats.iter().all(|s| s.assigned.get().is_none())
+                    && !self.still_holds(now)
                     || self.seats.iter().all(|seat| seat.has(GIVEN_UP))
             }
             None => now >= self.end_ns.get() || self.budget.get() == 0,
@@ -922,7 +930,11 @@ impl Worker {
         self.last.get()
             && self.has_begun()
             && match &*self.schedule.borrow() {
-                Some(schedule) => schedule.peek().is_none() && seat.assigned.get().is_none(),
+                Some(schedule) => {
+                    schedule.peek().is_none()
+                        && seat.assigned.get().is_none()
+                        && !self.still_holds(self.now())
+                }
                 None => self.budget.get() == 0 || self.now() >= self.end_ns.get(),
             }
     }

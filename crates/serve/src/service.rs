@@ -11,7 +11,7 @@ mod crews;
 pub use crews::{Crew, Move, MoveError};
 
 use crate::acme::{self, Answers};
-use crate::config::{Config, ConfigError, Kind, Listen, Member, Tls, Upstream};
+use crate::config::{Config, ConfigError, HubTable, Kind, Listen, Member, Tls, Upstream};
 use crate::control::Control;
 use crate::event::{Event, EventSink, Refreshed, ServerChange};
 use crate::log::{self, Log};
@@ -805,6 +805,8 @@ impl Service {
         let gone: Vec<_> =
             old.apps.iter().filter(|pool| !apps.iter().any(|one| Arc::ptr_eq(one, pool))).cloned().collect();
         config.adopt(&old.config);
+        let is_gone = |hub: &&Arc<HubTable>| config.hubs.iter().all(|one| one.name != hub.name);
+        let hubs_gone: Vec<_> = old.config.hubs.iter().filter(is_gone).map(Arc::clone).collect();
         let room = Arc::clone(&old.room);
         drop(old);
         let bounds = config.clone();
@@ -814,6 +816,7 @@ impl Service {
         // Pairs with the acquire load of each worker.
         self.shared.generation.fetch_add(1, Ordering::Release);
         self.shared.tend();
+        hubs_gone.iter().for_each(|hub| hub.end());
         self.keep_certificates(&bounds);
         // No worker uses a log after this: it is complete.
         let drain = self.made_with.drain;

@@ -4,6 +4,7 @@ use crate::support::{Kill, Lines, Server, ringroad, run};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 #[test]
 fn a_server_that_bears_it_is_healthy_and_the_record_says_so() {
@@ -68,6 +69,30 @@ fn a_server_that_goes_away_is_unavailable_after_the_allowed_tries_and_that_exits
         last.starts_with(&format!("ringroad: hold, on {url}: unavailable: it was unreachable after ")),
         "{last}"
     );
+}
+
+#[test]
+fn connections_are_held_to_the_end_though_no_more_heartbeats_are_due() {
+    let server = Server::start(&["--model", "epoll-et", "--protocol", "echo"]);
+    let url = format!("tcp://{}", server.address);
+    let begun = Instant::now();
+    let outcome = run(&mut ringroad([
+        "load",
+        &url,
+        "--hold",
+        "-c",
+        "2",
+        "--heartbeat",
+        "1h",
+        "-d",
+        "2s",
+        "--warmup",
+        "0s",
+    ]));
+    let text = outcome.text();
+    assert!(begun.elapsed() >= Duration::from_secs(2), "{text}");
+    assert!(text.contains("2 of 2 connections survived"), "{text}");
+    server.stop(Signal::INT);
 }
 
 #[test]

@@ -40,6 +40,7 @@ pub(super) const UNRECOVERABLE: Error = Error::new(112, "unrecoverable position"
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Disconnect(pub(super) CloseCode, pub(super) &'static str);
 
+pub(super) const SHUTDOWN: Disconnect = Disconnect(CloseCode::new(3001), "shutdown");
 pub(super) const CONNECTION_EXPIRED: Disconnect = Disconnect(CloseCode::new(3005), "connection expired");
 pub(super) const SLOW: Disconnect = Disconnect(CloseCode::new(3008), "slow");
 pub(super) const INSUFFICIENT_STATE: Disconnect = Disconnect(CloseCode::new(3010), "insufficient state");

@@ -1,10 +1,12 @@
 //! The clients of one worker: pings, silent clients, tokens that end, and what the HTTP API wants of clients.
 //!
 //! One task for each worker looks at the clients that are due, once in a second; an idle client has neither a
-//! timer nor a task of its own for that. A client is due once in each heartbeat of its hub.
+//! timer nor a task of its own for that. A client is due once in each heartbeat of its hub, and at least each
+//! 25 seconds.
 
 use super::codes::{self, Disconnect};
 use super::session::{Action, Client};
+use crate::local::Member;
 use crate::topics::Hub;
 use ringroad_engine::spawn;
 use ringroad_engine::time::sleep;
@@ -15,6 +17,9 @@ use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
+
+/// The end of a token is noticed within so many seconds, however seldom clients are pinged.
+const LOOK_SECONDS_MAX: u64 = 25;
 
 struct Keeper {
     begun: Instant,
@@ -53,9 +58,20 @@ pub(super) fn keep(client: &Rc<Client>) {
         .detach();
         keeper
     });
-    let span = client.hub.settings().heartbeat.as_secs().max(1);
-    let at = keeper.begun.elapsed().as_secs() + span;
+    let now = keeper.begun.elapsed().as_secs();
+    client.ping_at.set(now + heartbeat(client));
+    let at = now + span(client);
     keeper.due.borrow_mut().entry(at).or_default().push(Rc::downgrade(client));
+}
+
+/// Seconds between two pings of a client.
+fn heartbeat(client: &Client) -> u64 {
+    client.hub.settings().heartbeat.as_secs().max(1)
+}
+
+/// Seconds until a client is looked at again.
+fn span(client: &Client) -> u64 {
+    heartbeat(client).min(LOOK_SECONDS_MAX)
 }
 
 impl Keeper {
@@ -70,22 +86,19 @@ impl Keeper {
         let now = SystemTime::now();
         for weak in due.into_values().flatten() {
             let Some(client) = weak.upgrade() else { continue };
-            if let Some(why) = self.look_at(&client, now) {
+            if let Some(why) = self.look_at(&client, now, second) {
                 client.end(why);
             } else if !client.exit.sender.is_closed() {
-                let at = second + client.hub.settings().heartbeat.as_secs().max(1);
+                let at = second + span(&client);
                 self.due.borrow_mut().entry(at).or_default().push(weak);
             }
         }
     }
 
     /// Pings a client. `Some`: it is ended.
-    fn look_at(&self, client: &Rc<Client>, now: SystemTime) -> Option<Disconnect> {
+    fn look_at(&self, client: &Rc<Client>, now: SystemTime, second: u64) -> Option<Disconnect> {
         if !client.is_connected.get() {
             return Some(codes::STALE);
-        }
-        if !client.is_heard.replace(false) {
-            return Some(codes::NO_PONG);
         }
         if client.person.borrow().until.is_some_and(|until| until < now) {
             return Some(codes::CONNECTION_EXPIRED);
@@ -93,10 +106,25 @@ impl Keeper {
         if client.has_subscriptions_that_end.get() {
             client.ask(Action::LookAtSubscriptions);
         }
+        if second < client.ping_at.get() {
+            return None;
+        }
+        if !client.is_heard.replace(false) {
+            return Some(codes::NO_PONG);
+        }
+        client.ping_at.set(second + heartbeat(client));
         // A client that does not take this is slow, or it is closed already.
         let _ = client.exit.sender.send_frame(&self.ping);
         None
     }
+}
+
+/// Closes the clients of a hub that has ended, also those without a channel.
+pub(crate) fn ended(hub: &Hub) {
+    let Some(keeper) = KEEPER.with(|keeper| keeper.borrow().as_ref().map(Rc::clone)) else { return };
+    let due = keeper.due.borrow();
+    let clients = due.values().flatten().filter_map(Weak::upgrade);
+    clients.filter(|client| Arc::ptr_eq(&client.hub.0, &hub.0)).for_each(|client| client.ended());
 }
 
 /// Hands what the HTTP API wants to the clients of a user on this worker.

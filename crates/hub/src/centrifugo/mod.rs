@@ -22,7 +22,7 @@ use ringroad_http::{Request, Response};
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 
-pub(crate) use keeper::control;
+pub(crate) use keeper::{control, ended};
 
 /// What channels offer to their clients beside messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -28,6 +28,9 @@ const CHANNELS_MAX: usize = 128;
 /// Most commands in a frame.
 const COMMANDS_MAX: usize = 1024;
 
+/// Replies that wait for those of the commands behind them.
+const OUT_BYTES: usize = 64 * 1024;
+
 /// Most that the HTTP API may want of a client at once.
 const ACTIONS_MAX: usize = 64;
 
@@ -58,7 +61,9 @@ pub(super) struct Client {
     pub(super) id: Box<str>,
     pub(super) person: RefCell<Person>,
     pub(super) is_connected: Cell<bool>,
-    /// Something came from it since it was looked at last.
+    /// The second, of its worker's keeper, in which it is pinged next.
+    pub(super) ping_at: Cell<u64>,
+    /// Something came from it since it was pinged last.
     pub(super) is_heard: Cell<bool>,
     pub(super) has_subscriptions_that_end: Cell<bool>,
     /// Channels of which it may read private messages by a token for them, or because they name its user.
@@ -120,6 +125,10 @@ impl Member for Client {
 
     fn lost(&self) {
         self.end(codes::INSUFFICIENT_STATE);
+    }
+
+    fn ended(&self) {
+        self.end(codes::SHUTDOWN);
     }
 }
 
@@ -218,6 +227,7 @@ impl Session {
             id: urn.strip_prefix("urn:uuid:").unwrap_or(&urn).into(),
             person: RefCell::default(),
             is_connected: Cell::new(false),
+            ping_at: Cell::new(0),
             is_heard: Cell::new(true),
             has_subscriptions_that_end: Cell::new(false),
             private: RefCell::default(),
@@ -347,6 +357,10 @@ impl Session {
                     self.push_line(&json!({"id": id, "error": error.json()}).to_string());
                 }
                 Err(Failure::Disconnect(disconnect)) => return Err(disconnect),
+            }
+            // Histories are long, and a frame may ask for a thousand. Queued before anything is waited for.
+            if self.out.len() > OUT_BYTES && self.flush(socket).await.is_err() {
+                return Ok(());
             }
         }
         Ok(())
@@ -685,5 +699,6 @@ pub(super) fn refused(why: PublishError) -> Error {
     match why {
         PublishError::TooLong | PublishError::TooManyTopics => codes::LIMIT_EXCEEDED,
         PublishError::Unavailable => codes::INTERNAL,
+        PublishError::BadType => codes::BAD_REQUEST,
     }
 }

@@ -15,6 +15,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 const CHANNELS_MAX: usize = 100;
 const BATCH_MAX: usize = 10;
 
+const NO_CONTROLS: &str = "hub: event: name: expected no control characters";
+
 /// How far the clock of a request may be from ours.
 const CLOCK_SECONDS: u64 = 600;
 
@@ -147,6 +149,9 @@ fn data(event: &Event) -> String {
 fn check_event(hub: &Hub, event: &Event) -> Result<(), Response> {
     let bad = |why: &str| Err(refusal(Status::BAD_REQUEST, why));
     let names = names(event);
+    if event.name.contains(char::is_control) {
+        return bad(NO_CONTROLS);
+    }
     if event.name.is_empty() || event.name.len() > 200 || event.name.starts_with(INTERNAL) {
         return bad("hub: event: name: expected 1 to 200 characters, not beginning with pusher_internal:");
     }
@@ -172,6 +177,7 @@ async fn publish(hub: &Hub, event: Event) -> Result<Value, Response> {
         };
         hub.send(&[name], message).await.map_err(|why| match why {
             PublishError::TooLong => refusal(Status::CONTENT_TOO_LARGE, "hub: event: data: too long"),
+            PublishError::BadType => refusal(Status::BAD_REQUEST, NO_CONTROLS),
             PublishError::TooManyTopics => refusal(Status::SERVICE_UNAVAILABLE, "hub: too many channels"),
             PublishError::Unavailable => {
                 refusal(Status::SERVICE_UNAVAILABLE, "hub: its store takes nothing now")

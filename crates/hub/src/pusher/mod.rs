@@ -112,13 +112,20 @@ enum Kind {
     Public,
     Private,
     Presence,
+    /// Of what servers send to a user: for its own connections, which have signed in.
+    User,
 }
+
+/// Names of channels of a user begin so; the user's id follows.
+const TO_USER: &str = "#server-to-user-";
 
 fn kind(channel: &str) -> Kind {
     if channel.starts_with("private-") {
         Kind::Private
     } else if channel.starts_with("presence-") {
         Kind::Presence
+    } else if channel.starts_with(TO_USER) {
+        Kind::User
     } else {
         Kind::Public
     }

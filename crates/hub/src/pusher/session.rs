@@ -1,7 +1,7 @@
 //! A client's connection: subscriptions, events of clients, presence.
 
 use super::sign::is_authorized;
-use super::{App, CLIENT, INTERNAL, Kind, is_channel, keeps_last, kind};
+use super::{App, CLIENT, INTERNAL, Kind, TO_USER, is_channel, keeps_last, kind};
 use crate::endpoint::upgrade_required;
 use crate::local::{Member, Membership, join};
 use crate::plain::{Exit, heard_out, poll_said};
@@ -24,6 +24,7 @@ const NO_APP: CloseCode = CloseCode::new(4001);
 const OTHER_PROTOCOL: CloseCode = CloseCode::new(4007);
 const UNAUTHORIZED: u16 = 4009;
 const TOO_SLOW: CloseCode = CloseCode::new(4100);
+const ENDED: CloseCode = CloseCode::new(4100);
 const CLIENT_EVENT_REFUSED: u16 = 4301;
 
 /// A client says something, or is asked whether it is there, after so many seconds of silence.
@@ -93,6 +94,10 @@ impl Member for Client {
     fn lost(&self) {
         // The protocol has no recovery: the client goes on.
     }
+
+    fn ended(&self) {
+        self.exit.close_now(ENDED, "the hub has ended: connect again");
+    }
 }
 
 /// A channel of a connection.
@@ -141,6 +146,8 @@ struct Session {
     app: Arc<App>,
     client: Rc<Client>,
     channels: HashMap<String, Joined>,
+    /// The user as which it has signed in.
+    user: Option<Box<str>>,
     /// The second in which events are counted, and how many there were.
     events: Cell<(Instant, u32)>,
 }
@@ -151,7 +158,8 @@ impl Session {
         // Two numbers with a point between them: libraries check for it.
         let id = format!("{}.{}", random >> 33, random & 0x7fff_ffff).into();
         let client = Rc::new(Client { exit: Exit::new(socket), hub: hub.clone(), id });
-        Session { hub, app, client, channels: HashMap::new(), events: Cell::new((Instant::now(), 0)) }
+        let events = Cell::new((Instant::now(), 0));
+        Session { hub, app, client, channels: HashMap::new(), user: None, events }
     }
 
     async fn run(mut self, mut socket: WebSocket) {
@@ -229,7 +237,12 @@ impl Session {
         }
         let described = data.get("channel_data").and_then(Value::as_str);
         let kind = kind(channel);
-        if kind != Kind::Public {
+        if kind == Kind::User {
+            let user = channel.strip_prefix(TO_USER);
+            if user.is_none() || user != self.user.as_deref() {
+                return refuse(401, "AuthError", "the connection has not signed in as this user");
+            }
+        } else if kind != Kind::Public {
             let mut text = format!("{}:{channel}", self.client.id);
             if let Some(described) = described {
                 text.push(':');
@@ -257,6 +270,9 @@ impl Session {
         };
         let wanted = Wanted::Names(vec![channel.to_owned()]);
         let Some((membership, _)) = join(&self.hub, wanted, None, &self.client) else {
+            if self.hub.has_ended() {
+                return self.client.ended();
+            }
             return refuse(503, "LimitReached", "too many channels");
         };
         let presence = user.map(|(user, info)| {
@@ -273,7 +289,7 @@ impl Session {
                 let hash: Map<String, Value> = users.iter().cloned().collect();
                 json!({"presence": {"count": users.len(), "ids": ids, "hash": hash}})
             }
-            Kind::Public | Kind::Private => json!({}),
+            Kind::Public | Kind::Private | Kind::User => json!({}),
         };
         // Messages that come from now on are queued behind this: nothing is waited for in between.
         let event = format!("{INTERNAL}subscription_succeeded");
@@ -289,11 +305,18 @@ impl Session {
         self.channels.insert(channel.to_owned(), Joined { _membership: membership, presence });
     }
 
-    fn sign_in(&self, data: &Value) {
+    fn sign_in(&mut self, data: &Value) {
         let text = |key: &str| data.get(key).and_then(Value::as_str).unwrap_or_default();
         let user = text("user_data");
         let signed = format!("{}::user::{user}", self.client.id);
-        if is_authorized(&self.app, &signed, text("auth")) {
+        let described: Option<Value> = serde_json::from_str(user).ok();
+        let id = described.as_ref().and_then(|user| user.get("id")?.as_str()).filter(|id| !id.is_empty());
+        // One user for the life of a connection: it may have the channel of that one already.
+        let is_one = self.user.as_deref().is_none_or(|known| Some(known) == id);
+        if let Some(id) = id.filter(|_| is_one)
+            && is_authorized(&self.app, &signed, text("auth"))
+        {
+            self.user = Some(id.into());
             let data = json!({"user_data": user});
             self.say(json!({"event": "pusher:signin_success", "data": data.to_string()}).to_string());
         } else {
@@ -307,7 +330,9 @@ impl Session {
         }
         let joined =
             self.channels.get(channel).ok_or("Client event rejected: not subscribed to the channel")?;
-        if kind(channel) == Kind::Public || channel.starts_with("private-encrypted-") {
+        if !matches!(kind(channel), Kind::Private | Kind::Presence)
+            || channel.starts_with("private-encrypted-")
+        {
             return Err("Client event rejected: only supported on private and presence channels");
         }
         if name.len() > 200 {
@@ -331,6 +356,7 @@ impl Session {
         };
         self.hub.send(&[channel], message).await.map(drop).map_err(|why| match why {
             PublishError::TooLong => "Client event rejected: it is too long",
+            PublishError::BadType => "Client event rejected: its name has control characters",
             PublishError::TooManyTopics | PublishError::Unavailable => "Client event rejected: try again",
         })
     }

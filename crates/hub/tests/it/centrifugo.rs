@@ -357,3 +357,34 @@ fn centrifuge_js_works_unmodified_and_recovers_after_a_cut() {
             .unwrap_or_else(|why| panic!("{driver}: {why}"));
     }
 }
+
+drivers!(long_answers_to_the_commands_of_one_frame_go_out_as_they_are_made, |driver| {
+    let hub = Hub::new(settings());
+    let handle = start_at(driver, &hub, here());
+    for _ in 0..10 {
+        hub.publish("a", Message { data: "x".repeat(10_000), ..Message::default() }).unwrap();
+    }
+    let mut client = Client::connected(&handle, None);
+    assert!(client.ask("subscribe", json!({"channel": "a"}))["subscribe"].is_object());
+    let ask = |id: u64| json!({"id": id, "history": {"channel": "a", "limit": -1}}).to_string();
+    let frame: Vec<String> = (0..100).map(|at| ask(at + 10)).collect();
+    client.0.say(&frame.join("\n"));
+    let mut answers = 0;
+    while answers < 100 {
+        let text = client.0.next();
+        if text != "{}" {
+            assert!(text.len() < 200_000, "{} bytes wait for each other", text.len());
+            answers += text.split('\n').count();
+        }
+    }
+});
+
+drivers!(a_hub_that_ends_closes_its_clients_also_those_without_a_channel, |driver| {
+    let hub = Hub::new(settings());
+    let handle = start_at(driver, &hub, here());
+    let mut with = Client::connected(&handle, None);
+    assert!(with.ask("subscribe", json!({"channel": "a"}))["subscribe"].is_object());
+    let mut without = Client::connected(&handle, None);
+    hub.end();
+    assert_eq!((with.next(), without.next()), ("close 3001".into(), "close 3001".into()));
+});

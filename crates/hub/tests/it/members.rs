@@ -1,8 +1,10 @@
 //! Members of topics: what each gets, what it gets when it comes back, and what becomes of a slow one.
 
-use crate::support::{HANG, Member, PUBLISH, comes_first, event, events, post, settings, start};
-use ringroad_hub::{Hub, Message, Settings};
-use std::time::{Duration, Instant};
+use crate::support::{
+    HANG, Member, PUBLISH, comes_first, event, events, place, post, settings, start, start_at,
+};
+use ringroad_hub::{Hub, Message, Place, Settings};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Waits until topic `a` has no members; fails with `what` if that does not come.
 fn all_leave(hub: &Hub, what: &str) {
@@ -197,4 +199,66 @@ drivers!(a_slow_member_is_closed_alone_and_recovers, |driver| {
     // Its stream ends in order, so that the client comes back by itself.
     let read = slow_stream.until("0\r\n\r\n");
     assert!(read.len() < count * 20_000);
+});
+
+drivers!(a_type_with_a_line_end_is_refused_from_a_client_too, |driver| {
+    let hub = Hub::new(settings());
+    let handle = start(driver, &hub);
+    let (mut stream, _) = events(&handle, "topic=a", "");
+    for kind in ["x\\ndata: forged\\n\\n", "mercure", "pusher_internal:x"] {
+        let mut member = Member::open(&handle, "topic=b", PUBLISH);
+        member.next();
+        member.say(&format!("{{\"topic\":\"a\",\"data\":\"d\",\"type\":\"{kind}\"}}"));
+        assert_eq!(member.next(), "close 1008", "{kind}");
+    }
+    let id = hub.publish("a", Message { data: "seen".to_owned(), ..Message::default() }).unwrap();
+    assert_eq!(event(&mut stream), format!("id: #{id}\ndata: seen\n\n"));
+});
+
+drivers!(a_token_that_has_ended_publishes_no_more_where_all_may_subscribe, |driver| {
+    let hub = Hub::new(settings());
+    let handle = start_at(driver, &hub, Place { subscribe: None, before_one: true, ..place() });
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
+    let claims = format!("{{\"exp\":{:.3},\"mercure\":{{\"publish\":[\"*\"]}}}}", now + 1.0);
+    let mut member = Member::open(&handle, "topic=a", &format!("Authorization: Bearer {claims}\r\n"));
+    // Where the machine is so slow that it has ended before, it is closed at once.
+    let first = member.next();
+    assert!(first.starts_with("{\"subscribed\"") || first == "close 4009", "{first}");
+    if first != "close 4009" {
+        assert_eq!(member.next(), "close 4009");
+    }
+    // A token without an end leaves the session.
+    let forever = "Authorization: Bearer {\"mercure\":{\"publish\":[\"*\"]}}\r\n";
+    let mut member = Member::open(&handle, "topic=a", forever);
+    member.next();
+    member.say("{\"topic\":\"a\",\"data\":\"x\"}");
+    assert!(member.next().ends_with("\"data\":\"x\"}"));
+});
+
+drivers!(an_offer_of_another_protocol_is_passed_over, |driver| {
+    let hub = Hub::new(settings());
+    let handle = start(driver, &hub);
+    // As `curl --http2` and Java's client send it with each request.
+    let h2c = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n";
+    let (mut stream, head) = events(&handle, "topic=a", h2c);
+    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+    let id = hub.publish("a", Message { data: "x".to_owned(), ..Message::default() }).unwrap();
+    assert_eq!(event(&mut stream), format!("id: #{id}\ndata: x\n\n"));
+});
+
+drivers!(a_hub_that_ends_closes_its_members_and_takes_no_others, |driver| {
+    let hub = Hub::new(settings());
+    let handle = start(driver, &hub);
+    let mut sockets: Vec<Member> = (0..4).map(|_| Member::open(&handle, "topic=a", "")).collect();
+    sockets.push(Member::open(&handle, "match=*", ""));
+    sockets.iter_mut().for_each(|member| drop(member.next()));
+    let (mut stream, _) = events(&handle, "topic=a", "");
+    hub.end();
+    for member in &mut sockets {
+        assert_eq!(member.next(), "close 1001");
+    }
+    stream.until("0\r\n\r\n");
+    all_leave(&hub, "members of a hub that has ended are forgotten");
+    assert_eq!(Member::open(&handle, "topic=a", "").next(), "close 1013");
+    assert!(events(&handle, "topic=a", "").1.starts_with("HTTP/1.1 503"));
 });

@@ -201,3 +201,19 @@ drivers!(a_stream_ends_with_its_token, |driver| {
         assert!(head.starts_with("HTTP/1.1 401"), "{head}");
     }
 });
+
+drivers!(a_pattern_that_needs_much_memory_is_refused, |driver| {
+    let hub = Hub::new(settings());
+    let handle = start_at(driver, &hub, Place { before_one: true, ..place() });
+    for large in
+        ["match_urlpattern=https://example.com/(%5Cw%7B5000%7D)", &format!("topic={}", "%7Ba%7D".repeat(300))]
+    {
+        let (_, head) = events(&handle, large, "");
+        assert!(head.starts_with("HTTP/1.1 400"), "{large}: {head}");
+    }
+    let (mut stream, _) = events(&handle, "match_urlpattern=https://example.com/:year(%5Cd%7B4%7D)", "");
+    for (topic, data) in [("https://example.com/20256", "no"), ("https://example.com/2025", "yes")] {
+        hub.publish(topic, Message { data: data.to_owned(), ..Message::default() }).unwrap();
+    }
+    assert!(event(&mut stream).ends_with("data: yes\n\n"));
+});

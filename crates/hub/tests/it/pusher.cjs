@@ -115,6 +115,19 @@ async function main() {
   await server.trigger('presence-room', 'note', 'again');
   check(await note === 'again', 'an event behind a cut');
 
+  // Events for a user reach its connections that have signed in.
+  const signed = new Pusher(key, {
+    ...options(Number(port)),
+    userAuthentication: { customHandler: ({ socketId }, done) => done(null, server.authenticateUser(socketId, { id: 'w' })) },
+  });
+  const greeted = heard(signed.user, 'greeting');
+  signed.signin();
+  await signed.user.signinDonePromise;
+  await heard(signed.user.serverToUserChannel, 'pusher:subscription_succeeded');
+  await server.sendToUser('w', 'greeting', 'hello');
+  check(await greeted === 'hello', 'an event for a user');
+  signed.disconnect();
+
   const removed = heard(room, 'pusher:member_removed');
   echo.disconnect();
   check((await removed).id === 'v', 'a member that goes');

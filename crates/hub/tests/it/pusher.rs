@@ -377,3 +377,68 @@ fn pusher_js_and_event_source_work_in_a_browser() {
             .unwrap_or_else(|why| panic!("{driver}: {why}"));
     });
 }
+
+drivers!(events_of_a_user_reach_connections_that_have_signed_in_as_it_and_no_others, |driver| {
+    let hub = Hub::new(settings());
+    let handle = begin(driver, &hub);
+    let channel = "#server-to-user-u";
+    let ask = json!({"event": "pusher:subscribe", "data": {"channel": channel, "auth": ""}});
+    let sign_in = |client: &mut Client, user: &str| {
+        let auth = format!("{KEY}:{}", sign(&format!("{}::user::{user}", client.1)));
+        client.say(json!({"event": "pusher:signin", "data": {"auth": auth, "user_data": user}}));
+        client.next()
+    };
+    let (mut own, mut other) = (Client::open(&handle), Client::open(&handle));
+    // Not signed in, signed in as another, and by data that names no user.
+    other.say(ask.clone());
+    assert_eq!(other.next()["data"]["status"], 401);
+    for nobody in ["{\"id\":\"\"}", "{\"id\":7}", "{}", "u"] {
+        assert_eq!(sign_in(&mut other, nobody)["data"]["code"], 4009, "{nobody}");
+    }
+    assert_eq!(sign_in(&mut other, "{\"id\":\"v\"}")["event"], "pusher:signin_success");
+    other.say(ask.clone());
+    assert_eq!(other.next()["data"]["status"], 401);
+    // One user for each connection.
+    assert_eq!(sign_in(&mut other, "{\"id\":\"u\"}")["data"]["code"], 4009);
+    assert_eq!(sign_in(&mut own, "{\"id\":\"u\"}")["event"], "pusher:signin_success");
+    own.say(ask);
+    assert_eq!(own.next()["event"], "pusher_internal:subscription_succeeded");
+    // It is private for subscribers by other protocols, and not for events of clients.
+    let (mut stream, _) = events(&handle, "match=%23server-to-user-u&match=open", "");
+    publish(&handle, channel, "e", "secret", None);
+    assert_eq!(own.next(), json!({"event": "e", "channel": channel, "data": "secret"}));
+    own.say(json!({"event": "client-x", "channel": channel, "data": {}}));
+    assert_eq!(own.next()["data"]["code"], 4301);
+    publish(&handle, "open", "e", "seen", None);
+    assert!(crate::support::event(&mut stream).ends_with("data: seen\n\n"));
+});
+
+drivers!(an_event_s_name_cannot_end_the_line_of_another_protocol_s_event, |driver| {
+    let hub = Hub::new(settings());
+    let handle = begin(driver, &hub);
+    let mut client = Client::open(&handle);
+    client.subscribe("private-a", None);
+    let (mut stream, _) = events(&handle, "match=private-a&match=open", "X-Publish: 1\r\n");
+    let forged = "client-x\ndata: forged\n\n";
+    client.say(json!({"event": forged, "channel": "private-a", "data": {}}));
+    assert_eq!(client.next()["data"]["code"], 4301);
+    let event = json!({"name": forged, "channels": ["open"], "data": "x"});
+    assert_eq!(api(&handle, "POST", "/apps/7/events", &[], &event.to_string()).0, 400);
+    publish(&handle, "open", "e", "seen", None);
+    assert!(crate::support::event(&mut stream).ends_with("event: e\ndata: seen\n\n"));
+    // Nor may a publisher of another protocol speak for this one.
+    let form = "topic=open&data=x&type=pusher_internal:member_added";
+    assert!(crate::support::post(&handle, form, crate::support::PUBLISH).0.starts_with("HTTP/1.1 400"));
+});
+
+drivers!(a_hub_that_ends_closes_its_pusher_clients, |driver| {
+    let hub = Hub::new(settings());
+    let handle = begin(driver, &hub);
+    let mut client = Client::open(&handle);
+    client.subscribe("a", None);
+    let mut late = Client::open(&handle);
+    hub.end();
+    assert_eq!(client.0.next(), "close 4100");
+    late.say(json!({"event": "pusher:subscribe", "data": {"channel": "a"}}));
+    assert_eq!(late.0.next(), "close 4100");
+});

@@ -41,6 +41,13 @@ impl HubTable {
         Some(Box::new(move || Box::pin(async move { hub.tend().await })))
     }
 
+    /// Ends the hub, which no configuration has any more: its members are closed.
+    pub(crate) fn end(&self) {
+        if let Some(hub) = self.hub.get() {
+            hub.end();
+        }
+    }
+
     /// Goes on with the hub of the same name, with the settings that it has: members stay with it.
     pub(crate) fn adopt(&self, before: &HubTable) {
         // Set already: it is the same table.

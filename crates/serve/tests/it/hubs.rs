@@ -79,6 +79,24 @@ drivers!(a_reload_keeps_a_hub_with_its_members_and_history, |driver| {
     again.until(b"data: after\n").unwrap();
 });
 
+drivers!(a_reload_without_a_hub_ends_the_streams_of_its_members, |driver| {
+    let mut site = start(driver, HUB, |_| {});
+    let mut stream = subscribe(&site, "topic=a");
+    let without = "[[route]]\npath = \"/x\"\nkind = \"health\"\n";
+    crate::support::configure(site.folder.path(), without);
+    site.service.reload();
+    while !matches!(site.event(), ringroad_serve::Event::Reloaded { .. }) {}
+    // In order, so that the client comes back, and finds what there is now.
+    stream.until(b"0\r\n\r\n").unwrap();
+    // One of the same name is another.
+    crate::support::configure(site.folder.path(), HUB);
+    site.service.reload();
+    while !matches!(site.event(), ringroad_serve::Event::Reloaded { .. }) {}
+    let mut again = subscribe(&site, "topic=a");
+    publish(&site, "topic=a&data=after", "Authorization: Bearer secret\r\n");
+    again.until(b"data: after\n\n").unwrap();
+});
+
 /// Secret of the tokens in these tests.
 const SECRET: &str = "a secret of thirty-two bytes or more";
 
