@@ -266,6 +266,28 @@ drivers!(what_it_may_have_acted_on_is_not_sent_again, |driver: DriverName| {
     assert_eq!(client.send(POST).reply().status, 204);
 });
 
+drivers!(
+    what_a_server_did_not_act_on_is_sent_once_more_also_on_its_first_connection,
+    |driver: DriverName| {
+        let refused = |stream: u32| frame(3, 0, stream, &7_u32.to_be_bytes());
+        let (address, connections) =
+            frames_behind(move |number, stream| if number == 0 { refused(stream) } else { answer(stream) });
+        let site = proxy(driver, address, "");
+        assert_eq!(site.client().send(POST).reply().status, 204);
+        assert_eq!(connections.load(Ordering::SeqCst), 1);
+        // One that refuses all is not asked for ever.
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&asked);
+        let (address, _) = frames_behind(move |_, stream| {
+            count.fetch_add(1, Ordering::SeqCst);
+            refused(stream)
+        });
+        let site = proxy(driver, address, "");
+        assert_eq!(site.client().send(POST).reply().status, 502);
+        assert_eq!(asked.load(Ordering::SeqCst), 2);
+    }
+);
+
 /// A gRPC server and a client of another make, each with messages that are nothing but bytes.
 const GRPC: &str = r#"
 import sys, threading
