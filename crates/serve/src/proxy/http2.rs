@@ -34,6 +34,10 @@ const STREAMS_MAX: usize = 100;
 /// server that closes each at once is not asked for ever.
 const OPENED_MAX: u32 = 64;
 
+/// How long nothing has to come before a server is asked for a sign of life: servers of gRPC end connections
+/// that ask them often.
+const SILENCE: Duration = Duration::from_millis(500);
+
 /// What is taken of a body at once, if it is there with the head.
 const READY_BYTES_MAX: usize = 64 * 1024;
 
@@ -59,6 +63,8 @@ struct Shared {
     streams: Cell<usize>,
     /// When the last stream ended.
     used: Cell<Instant>,
+    /// How long its server has for a sign of life.
+    patience: Duration,
     /// Of its requests.
     scheme: &'static str,
     _permit: Permit,
@@ -66,7 +72,14 @@ struct Shared {
 
 impl Shared {
     fn has_room(&self) -> bool {
-        self.connection.is_usable() && self.streams.get() < self.connection.streams_max().min(STREAMS_MAX)
+        let (connection, streams) = (&self.connection, self.streams.get());
+        // A request on an idle one that its server has left in the midst of a frame would fail with that, and
+        // might have been acted on.
+        let is_whole = streams > 0 || !connection.is_within_frame();
+        connection.is_usable()
+            && is_whole
+            && !connection.is_doubted()
+            && streams < connection.streams_max().min(STREAMS_MAX)
     }
 }
 
@@ -248,6 +261,7 @@ async fn connecting(
                     connection,
                     streams: Cell::new(0),
                     used: Cell::new(Instant::now()),
+                    patience: span,
                     scheme: if speaks.tls.is_some() { "https" } else { "http" },
                     _permit: permit,
                 });
@@ -321,12 +335,32 @@ pub(super) struct Exchange {
     broken: Option<BodyError>,
     /// The client takes trailers.
     trailers: bool,
+    /// When it began, and how much its server had said by then.
+    begun: (Instant, u64),
     place: Place,
+}
+
+impl Drop for Exchange {
+    /// One that is given up unanswered, on a connection on which nothing came all the while, may have a dead
+    /// server: without a sign of life the connection gets no further requests.
+    fn drop(&mut self) {
+        let (begun, heard) = self.begun;
+        let connection = &self.place.0.connection;
+        let is_silent = !self.is_answered() && connection.frames_heard() == heard;
+        if is_silent && connection.is_usable() && begun.elapsed() >= SILENCE {
+            connection.ask_for_life(self.place.0.patience);
+        }
+    }
 }
 
 impl Exchange {
     fn new(place: Place, trailers: bool) -> Exchange {
-        Exchange { request: Rc::default(), response: None, broken: None, trailers, place }
+        let begun = (Instant::now(), place.0.connection.frames_heard());
+        Exchange { request: Rc::default(), response: None, broken: None, trailers, begun, place }
+    }
+
+    fn is_answered(&self) -> bool {
+        self.response.as_ref().is_some_and(Http2Response::is_complete)
     }
 
     /// The half that sends.

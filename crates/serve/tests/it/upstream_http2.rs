@@ -288,6 +288,44 @@ drivers!(
     }
 );
 
+drivers!(
+    /// A POST there would fail with it, and could not be sent again.
+    a_connection_that_is_left_within_a_frame_gets_no_request,
+    |driver: DriverName| {
+        let (address, connections) = frames_behind(|number, stream| match number {
+            0 => [answer(stream), frame(6, 0, 0, &[0; 8])[..5].to_vec()].concat(),
+            _ => answer(stream),
+        });
+        let site = proxy(driver, address, "");
+        let mut client = site.client();
+        for _ in 0..3 {
+            assert_eq!(client.send(POST).reply().status, 204);
+        }
+        assert_eq!(connections.load(Ordering::SeqCst), 2);
+    }
+);
+
+drivers!(
+    /// Its machine may be gone without a word: all that follows would wait there for nothing.
+    a_connection_on_which_an_answer_was_waited_for_in_silence_gets_no_request_without_a_sign_of_life,
+    |driver: DriverName| {
+        let (address, connections) = frames_behind(|number, stream| match number {
+            1 => Vec::new(),
+            _ => answer(stream),
+        });
+        let routes = format!(
+            "[upstream.g]\nservers = [\"http://{address}\"]\nhttp2 = true\n\
+             [[route]]\npath = \"/\"\nkind = \"proxy\"\nto = \"upstream:g\"\n\
+             [[route]]\npath = \"/hurried\"\nkind = \"proxy\"\nto = \"upstream:g\"\ntimeouts = {{ answer = \"1s\" }}\n"
+        );
+        let site = start(driver, &routes, |_| {});
+        let mut client = site.client();
+        let statuses = ["/", "/hurried", "/", "/"].map(|path| client.get(path).status);
+        assert_eq!(statuses, [204, 504, 204, 204]);
+        assert_eq!(connections.load(Ordering::SeqCst), 2);
+    }
+);
+
 /// A gRPC server and a client of another make, each with messages that are nothing but bytes.
 const GRPC: &str = r#"
 import sys, threading
