@@ -22,7 +22,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::future::poll_fn;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
@@ -63,6 +63,10 @@ struct Shared {
     streams: Cell<usize>,
     /// When the last stream ended.
     used: Cell<Instant>,
+    /// How long it stays without a stream: what the last route said that used it, as a reload may change it.
+    keep_for: Cell<Duration>,
+    /// Wakes the task that closes it.
+    watching: RefCell<Option<Waker>>,
     /// How long its server has for a sign of life.
     patience: Duration,
     /// Of its requests.
@@ -80,6 +84,14 @@ impl Shared {
             && is_whole
             && !connection.is_doubted()
             && streams < connection.streams_max().min(STREAMS_MAX)
+    }
+
+    fn keep_for(&self, span: Duration) {
+        if self.keep_for.replace(span) != span
+            && let Some(watching) = self.watching.take()
+        {
+            watching.wake();
+        }
     }
 }
 
@@ -190,6 +202,7 @@ pub(super) async fn open(
     let mut waited = false;
     for _ in 0..=OPENED_MAX {
         if let Some(shared) = proxies.http2.find(key) {
+            shared.keep_for(timing.keep_for);
             return Ok((Exchange::new(Place::new(shared), trailers), !fresh && !waited));
         }
         let opening = {
@@ -261,12 +274,14 @@ async fn connecting(
                     connection,
                     streams: Cell::new(0),
                     used: Cell::new(Instant::now()),
+                    keep_for: Cell::new(keep_for),
+                    watching: RefCell::default(),
                     patience: span,
                     scheme: if speaks.tls.is_some() { "https" } else { "http" },
                     _permit: permit,
                 });
                 connections.open.push(Rc::clone(&shared));
-                spawn(watch(Rc::downgrade(&proxies), key, Rc::downgrade(&shared), keep_for)).detach();
+                spawn(watch(Rc::downgrade(&proxies), key, Rc::downgrade(&shared))).detach();
                 Ok(())
             }
             Err(why) => {
@@ -286,19 +301,28 @@ async fn begin(address: &Address, speaks: &Speaks, span: Duration) -> Result<Htt
     connection.map_err(|why| Failure::connecting(Why::Connect(format!("connect: {why}"))))
 }
 
-/// Closes a connection that has had no stream for so long.
-async fn watch(proxies: std::rc::Weak<Proxies>, key: Key, shared: std::rc::Weak<Shared>, keep_for: Duration) {
-    let mut span = keep_for;
+/// Closes a connection that has had no stream for as long as it is kept.
+async fn watch(proxies: std::rc::Weak<Proxies>, key: Key, shared: std::rc::Weak<Shared>) {
     loop {
-        time::sleep(span).await;
-        let (Some(proxies), Some(shared)) = (proxies.upgrade(), shared.upgrade()) else { return };
-        let idle = shared.used.get().elapsed();
-        let is_over = shared.streams.get() == 0 && idle >= keep_for;
-        if is_over || !shared.connection.is_usable() {
-            return proxies.http2.remove(key, &shared);
-        }
-        span = if shared.streams.get() == 0 { keep_for.saturating_sub(idle) } else { keep_for };
-        span = span.max(Duration::from_millis(1));
+        let (span, keep_for) = {
+            let (Some(proxies), Some(shared)) = (proxies.upgrade(), shared.upgrade()) else { return };
+            let (idle, keep_for) = (shared.used.get().elapsed(), shared.keep_for.get());
+            let is_idle = shared.streams.get() == 0;
+            if is_idle && idle >= keep_for || !shared.connection.is_usable() {
+                return proxies.http2.remove(key, &shared);
+            }
+            (if is_idle { keep_for.saturating_sub(idle) } else { keep_for }, keep_for)
+        };
+        let mut slept = pin!(time::sleep(span.max(Duration::from_millis(1))));
+        poll_fn(|context| {
+            let Some(shared) = shared.upgrade() else { return Poll::Ready(()) };
+            if shared.keep_for.get() != keep_for {
+                return Poll::Ready(());
+            }
+            shared.watching.borrow_mut().replace(context.waker().clone());
+            slept.as_mut().poll(context)
+        })
+        .await;
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::environments::environment;
 use crate::frames::{PREFACE, block, frame, settings};
-use crate::support::{HANG, Site, start};
+use crate::support::{HANG, Site, configure, start};
 use futures_core::Stream;
 use ringroad_engine::choose::Wish;
 use ringroad_engine::net::TcpStream;
@@ -12,6 +12,7 @@ use ringroad_http::{
     Body, BoxError, Chunk, FieldBlock, Handle, Http2, Http2Connection, Http2Request, Http2Response, Piece,
     Request, RequestBody, Response, Server, Status, Transport, any,
 };
+use ringroad_serve::Event;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::pin::Pin;
@@ -325,6 +326,41 @@ drivers!(
         assert_eq!(connections.load(Ordering::SeqCst), 2);
     }
 );
+
+drivers!(how_long_connections_are_kept_is_what_the_last_reload_says, |driver: DriverName| {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = listener.local_addr().unwrap();
+    let routes = |keep_for: &str| {
+        format!(
+            "[[route]]\npath = \"/\"\nkind = \"proxy\"\nto = \"http://{to}\"\nhttp2 = true\nkeep_for = \"{keep_for}\"\n"
+        )
+    };
+    let mut site = start(driver, &routes("24h"), |_| {});
+    // Answers two requests, and returns when the connection has ended behind them.
+    let behind = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.set_read_timeout(Some(HANG)).unwrap();
+        stream.read_exact(&mut [0; PREFACE.len()]).unwrap();
+        stream.write_all(&settings(&[])).unwrap();
+        let (mut header, mut answered) = ([0; 9], 0);
+        while stream.read_exact(&mut header).is_ok() {
+            let [high, middle, low, kind, _, id @ ..] = header;
+            let mut payload = vec![0; u32::from_be_bytes([0, high, middle, low]) as usize];
+            stream.read_exact(&mut payload).unwrap();
+            if kind == 1 {
+                stream.write_all(&answer(u32::from_be_bytes(id))).unwrap();
+                answered += 1;
+            }
+        }
+        answered
+    });
+    assert_eq!(site.client().get("/").status, 204);
+    configure(site.folder.path(), &routes("1ms"));
+    site.service.reload();
+    assert!(matches!(site.event(), Event::Reloaded { .. }));
+    assert_eq!(site.client().get("/").status, 204);
+    assert_eq!(behind.join().unwrap(), 2);
+});
 
 /// A gRPC server and a client of another make, each with messages that are nothing but bytes.
 const GRPC: &str = r#"
