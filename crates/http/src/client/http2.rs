@@ -8,7 +8,7 @@
 use super::error::ClientError;
 use super::failure::{FailedAt, Failure, SentSoFar};
 use crate::h2::head::{block, put, trailer_pairs, trailers};
-use crate::h2::{Part, Progress, Traffic};
+use crate::h2::{Heard, Hearing, Listening, Part, Progress, Traffic};
 use crate::message::{Body, BodyError, Chunk, Inner, Piece, Pieces};
 use crate::transport::Transport;
 use ::h2::client::{Builder, ResponseFuture, SendRequest};
@@ -16,7 +16,7 @@ use ::h2::{Ping, PingPong, Reason, RecvStream, SendStream};
 use ::http::header::CONTENT_LENGTH;
 use ::http::uri::{Authority, PathAndQuery, Scheme};
 use ringroad_bridge::Io;
-use ringroad_engine::{JoinHandle, spawn};
+use ringroad_engine::{JoinHandle, spawn, time};
 use ringroad_wire::{FieldBlock, Method, Status};
 use std::cell::{Cell, RefCell};
 use std::fmt::{self, Write};
@@ -26,12 +26,18 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
+use std::time::{Duration, Instant};
 
 /// Bytes of a body that wait for flow control before the next piece is asked for.
 const WAITING_BYTES_MAX: usize = 64 * 1024;
 
 /// Bytes of one response, and of all of a connection, that may wait for their reader.
 const WINDOWS: (u32, u32) = (256 * 1024, 1024 * 1024);
+
+/// Signs of life that a server is asked for before anything comes of an answer, and after how long it may be
+/// asked once more. Servers of gRPC end a connection with the fourth within five minutes.
+const SIGNS_MAX: u8 = 2;
+const SIGNS_AGAIN: Duration = Duration::from_secs(310);
 
 /// Largest window (RFC 9113 §6.9.1).
 const WINDOW_MAX: u32 = (1 << 31) - 1;
@@ -56,9 +62,14 @@ struct State {
     driver: RefCell<Option<JoinHandle<()>>>,
     /// Streams that carry another protocol.
     tunnels: Cell<u32>,
-    /// Finds out whether the server's settings have come.
-    ping: RefCell<Option<PingPong>>,
-    /// They have, or the connection has ended.
+    heard: Rc<Heard>,
+    /// The server is to be asked for a sign of life, or has been; within so long, if it has a limit.
+    asks: Cell<Option<Option<Duration>>>,
+    /// What had come of answers when it was asked last, how often it was since, and when.
+    asked: Cell<(u64, u8, Option<Instant>)>,
+    /// Wakes the task that drives the connection.
+    driving: RefCell<Option<Waker>>,
+    /// A sign of life has come, and the server's settings before it; or the connection has ended.
     settled: Cell<bool>,
     /// Tasks that wait for them.
     waiting: RefCell<Vec<Waker>>,
@@ -70,6 +81,59 @@ impl State {
     fn settle(&self) {
         self.settled.set(true);
         self.waiting.take().into_iter().for_each(Waker::wake);
+    }
+
+    /// Whether the server bears to be asked for a sign of life now; if so, it is counted.
+    fn may_ask(&self) -> bool {
+        if self.asks.get().is_some_and(|within| within.is_some()) {
+            return false;
+        }
+        let spoken = self.heard.spoken();
+        let (at, times, last) = self.asked.get();
+        let times = if at == spoken { times } else { 0 };
+        let may = times < SIGNS_MAX || last.is_none_or(|last| last.elapsed() >= SIGNS_AGAIN);
+        if may {
+            self.asked.set((spoken, (times + 1).min(SIGNS_MAX), Some(Instant::now())));
+        }
+        may
+    }
+
+    /// Has the server asked for a sign of life.
+    fn ask(&self, within: Option<Duration>) {
+        self.asks.set(Some(self.asks.get().flatten().or(within)));
+        let driver = self.driving.borrow_mut().take();
+        if let Some(driver) = driver {
+            driver.wake();
+        }
+    }
+}
+
+/// A PING on its way.
+#[derive(Default)]
+struct Pinging {
+    pings: Option<PingPong>,
+    is_sent: bool,
+    /// The end of its time.
+    ends: Option<Pin<Box<dyn Future<Output = ()>>>>,
+}
+
+impl Pinging {
+    /// Sends one if the server is to be asked, and takes the answer. Ready: it did not come in time.
+    fn poll(&mut self, state: &State, context: &mut Context<'_>) -> Poll<()> {
+        let (Some(within), Some(pings)) = (state.asks.get(), &mut self.pings) else { return Poll::Pending };
+        if !self.is_sent {
+            self.is_sent = pings.send_ping(Ping::opaque()).is_ok();
+        }
+        if self.is_sent && pings.poll_pong(context).is_ready() {
+            (self.is_sent, self.ends) = (false, None);
+            state.asks.set(None);
+            state.settle();
+            return Poll::Pending;
+        }
+        if self.ends.is_none() {
+            self.ends = within.map(|within| Box::pin(time::sleep(within)) as _);
+        }
+        self.ends.as_mut().map_or(Poll::Pending, |ends| ends.as_mut().poll(context))
     }
 }
 
@@ -113,13 +177,18 @@ impl Http2Connection {
             .initial_connection_window_size(WINDOWS.1)
             .max_header_list_size(HEADER_LIST_BYTES);
         let (peer, tls) = (stream.peer_addr(), stream.tls().map(Arc::clone));
-        let (sender, mut connection) = builder.handshake(Io::gathering(stream)).await.map_err(error)?;
+        let heard = Rc::<Heard>::default();
+        let io = Hearing::new(Io::gathering(stream), &heard);
+        let (sender, mut connection) = builder.handshake(io).await.map_err(error)?;
         let state = Rc::new(State {
             traffic: Rc::default(),
             over: Cell::new(false),
             driver: RefCell::default(),
             tunnels: Cell::new(0),
-            ping: RefCell::new(connection.ping_pong()),
+            heard,
+            asks: Cell::new(None),
+            asked: Cell::default(),
+            driving: RefCell::default(),
             settled: Cell::new(false),
             waiting: RefCell::default(),
             peer,
@@ -128,9 +197,11 @@ impl Http2Connection {
         let weak = Rc::downgrade(&state);
         let driver = spawn(async move {
             let mut tunnels = 0;
+            let mut pinging = Pinging { pings: connection.ping_pong(), ..Pinging::default() };
             // How it ended is what its streams report.
-            let _ = poll_fn(|context| {
-                let open = weak.upgrade().map_or(0, |state| state.tunnels.get());
+            poll_fn(|context| {
+                let state = weak.upgrade();
+                let open = state.as_ref().map_or(0, |state| state.tunnels.get());
                 if open != tunnels {
                     // A session that is slow to read would else stop what is beside it.
                     tunnels = open;
@@ -138,9 +209,18 @@ impl Http2Connection {
                     connection
                         .set_target_window_size(u32::try_from(window).unwrap_or(u32::MAX).min(WINDOW_MAX));
                 }
-                Pin::new(&mut connection).poll(context)
+                let Some(state) = state else { return Pin::new(&mut connection).poll(context).map(drop) };
+                // First, as the connection sends what this one asks for.
+                let silent = pinging.poll(&state, context);
+                if Pin::new(&mut connection).poll(context).is_ready() || silent.is_ready() {
+                    return Poll::Ready(());
+                }
+                state.driving.borrow_mut().replace(context.waker().clone());
+                // The answer may have come just now.
+                pinging.poll(&state, context)
             })
             .await;
+            drop(connection);
             if let Some(state) = weak.upgrade() {
                 state.over.set(true);
                 state.settle();
@@ -153,6 +233,32 @@ impl Http2Connection {
     /// Whether a further request may be sent on it, as far as is known.
     pub fn is_usable(&self) -> bool {
         !self.state.over.get()
+    }
+
+    /// Whether a frame of the server's has begun and is not complete. A server that leaves it at that on a
+    /// connection without a request can answer none there.
+    pub fn is_within_frame(&self) -> bool {
+        self.state.heard.is_within()
+    }
+
+    /// Frames that have come from the server so far.
+    pub fn frames_heard(&self) -> u64 {
+        self.state.heard.frames()
+    }
+
+    /// Whether the server was asked for a sign of life ([`ask_for_life`](Self::ask_for_life)), and has not
+    /// given one yet.
+    pub fn is_doubted(&self) -> bool {
+        self.state.asks.get().is_some_and(|within| within.is_some())
+    }
+
+    /// Asks the server for a sign of life (PING). If none comes within so long, the connection ends, and with
+    /// it what still waits on it. One that has given two, and nothing of an answer since, is not asked again
+    /// for five minutes: servers of gRPC end connections that ask more often.
+    pub fn ask_for_life(&self, within: Duration) {
+        if self.state.may_ask() {
+            self.state.ask(Some(within));
+        }
     }
 
     /// Streams that the server takes at a time, as far as is known.
@@ -198,10 +304,11 @@ impl Http2Connection {
         let (response, stream) =
             sender.send_request(head, pieces.is_none()).map_err(|why| self.ended(why))?;
         drop(sender);
+        let listening = self.state.heard.listen(response.stream_id().as_u32());
         let progress = Progress::new(&self.state.traffic);
         // Dropped with the response, it ends with it.
         let sending = pieces.map(|pieces| spawn(send_pieces(stream, pieces, progress)));
-        self.receive(response, sending, interim).await
+        self.receive(response, sending, listening, interim).await
     }
 
     /// Waits for a free stream, and begins a request without an end on it.
@@ -216,17 +323,9 @@ impl Http2Connection {
     /// Whether the server takes extended CONNECT (RFC 8441 §3). Its settings are waited for.
     pub(super) async fn takes_tunnels(&self) -> bool {
         let state = &self.state;
-        let ping = state.ping.take();
-        if let Some(mut ping) = ping
-            && !self.sender.is_extended_connect_protocol_enabled()
-        {
-            let state = Rc::clone(state);
+        if !state.settled.get() && !self.sender.is_extended_connect_protocol_enabled() {
             // The answer comes behind the settings, which a server begins with.
-            spawn(async move {
-                let _ = ping.ping(Ping::opaque()).await;
-                state.settle();
-            })
-            .detach();
+            state.ask(None);
         }
         poll_fn(|context| {
             let enabled = self.sender.is_extended_connect_protocol_enabled();
@@ -271,6 +370,7 @@ impl Http2Connection {
         &self,
         mut response: ResponseFuture,
         sending: Option<JoinHandle<()>>,
+        listening: Listening,
         mut interim: impl FnMut(Status, FieldBlock),
     ) -> Result<Http2Response, Failure> {
         let mut left = INTERIM_MAX;
@@ -298,6 +398,7 @@ impl Http2Connection {
             came: 0,
             trailers: Vec::new(),
             ended: false,
+            listening,
             _sending: sending,
             _connection: self.clone(),
         })
@@ -424,6 +525,7 @@ pub struct Http2Response {
     came: u64,
     trailers: Vec<(String, Vec<u8>)>,
     ended: bool,
+    listening: Listening,
     /// The body of the request.
     _sending: Option<JoinHandle<()>>,
     _connection: Http2Connection,
@@ -499,7 +601,8 @@ impl Http2Response {
     /// request, and says so by a reset behind its response (RFC 9113 §8.1).
     fn is_all(&self, why: &::h2::Error) -> bool {
         let wants_no_more = why.is_reset() && why.is_remote() && why.reason() == Some(Reason::NO_ERROR);
-        wants_no_more && self.length.is_none_or(|length| length == self.came)
+        let is_all = self.length.map_or_else(|| self.listening.has_ended(), |length| length == self.came);
+        wants_no_more && is_all
     }
 
     /// Lines that came behind the body, once it has ended.

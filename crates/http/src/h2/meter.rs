@@ -175,8 +175,8 @@ impl Meter {
             0 => self.earn(length.into(), 0),
             // HEADERS
             1 => self.block = (flags & END_HEADERS == 0).then_some((0, length)),
-            // SETTINGS, PING
-            4 | 6 if flags & ACK != 0 => {}
+            // SETTINGS; that of PING costs, as no server asks for many
+            4 if flags & ACK != 0 => {}
             // WINDOW_UPDATE
             8 => self.charge(Cost::QUARTER),
             // CONTINUATION
@@ -223,13 +223,14 @@ mod tests {
         for kind in [2, 3, 4, 5, 6, 7, 16, 200] {
             assert_eq!(passed(&mut meter(), &frame(kind, 0, &payload), 1000), 200, "kind {kind}");
         }
+        assert_eq!(passed(&mut meter(), &frame(6, 1, &payload), 1000), 200);
         assert_eq!(passed(&mut meter(), &frame(8, 0, &[0; 4]), 2000), 800);
         assert_eq!(passed(&mut meter(), &frame(0, 0, &[]), 1000), 200);
     }
 
     #[test]
-    fn acknowledgements_and_data_cost_nothing() {
-        for ordinary in [frame(6, 1, &[0; 8]), frame(4, 1, &[]), frame(0, 0, &[0; 3]), frame(0, 1, &[])] {
+    fn acknowledged_settings_and_data_cost_nothing() {
+        for ordinary in [frame(4, 1, &[]), frame(0, 0, &[0; 3]), frame(0, 1, &[])] {
             assert_eq!(passed(&mut meter(), &ordinary, 5000), 5000);
         }
     }

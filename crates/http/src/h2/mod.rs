@@ -2,16 +2,19 @@
 //!
 //! Frames, HPACK and flow control are the `h2` crate's (docs/adr/0024). What it does not bound is bounded
 //! here: a [`Meter`] looks at every frame header on its way in, and a [`Part`] reports every byte on its way
-//! out. A [`Tunnel`] is a stream that carries another protocol.
+//! out. What a server's frames say beyond that is [`Heard`]. A [`Tunnel`] is a stream that carries another
+//! protocol.
 //! A connection of a server is in `server/http2`, one of a client in `client/http2`.
 
 pub(crate) mod head;
+mod heard;
 mod meter;
 mod part;
 mod pipe;
 mod settings;
 mod tunnel;
 
+pub(crate) use heard::{Heard, Hearing, Listening};
 pub(crate) use meter::{Cost, Meter};
 pub(crate) use part::{Part, Progress, Traffic};
 pub(crate) use pipe::{Line, Pipe};

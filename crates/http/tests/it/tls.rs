@@ -614,6 +614,54 @@ drivers!(a_tls_stream_has_the_traits_of_every_stream, |driver: DriverName| {
     });
 });
 
+drivers!(hyper_serves_and_asks_over_tls_in_both_versions, |driver: DriverName| {
+    use http_body_util::{BodyExt as _, Full};
+    use hyper::body::{Bytes, Incoming};
+    use hyper::service::service_fn;
+    use hyper::{Response as Answer, client, server};
+    use ringroad_bridge::{Io, LocalExecutor};
+    let authority = Authority::new();
+    let (tls, client) = (authority.server(&["a.test"]), authority.client());
+    let echo = async |request: hyper::Request<Incoming>| {
+        let body = request.into_body().collect().await?.to_bytes();
+        Ok::<_, hyper::Error>(Answer::new(Full::new(body)))
+    };
+    let ask = || {
+        let body = Full::new(Bytes::from(large()));
+        hyper::Request::post("http://a.test/").header("host", "a.test").body(body).unwrap()
+    };
+    run(driver, async {
+        for http2 in [false, true] {
+            let (near, far) = UnixStream::pair().unwrap();
+            let tls = Arc::clone(&tls);
+            let serving = spawn(async move {
+                let far = Io::gathering(Transport::from(TlsStream::accept(far, &tls).await.unwrap()));
+                // The client is gone before it has the last word of TLS, which is an error here.
+                let _ = if http2 {
+                    let builder = server::conn::http2::Builder::new(LocalExecutor);
+                    builder.serve_connection(far, service_fn(echo)).await
+                } else {
+                    server::conn::http1::Builder::new().serve_connection(far, service_fn(echo)).await
+                };
+            });
+            let near = TlsStream::connect(near, &client, "a.test").await.unwrap();
+            let near = Io::gathering(Transport::from(near));
+            let answer = if http2 {
+                let (mut sender, connection) =
+                    client::conn::http2::handshake(LocalExecutor, near).await.unwrap();
+                spawn(connection).detach();
+                sender.send_request(ask()).await.unwrap().into_body().collect().await.unwrap()
+            } else {
+                let (mut sender, connection) = client::conn::http1::handshake(near).await.unwrap();
+                spawn(connection).detach();
+                sender.send_request(ask()).await.unwrap().into_body().collect().await.unwrap()
+            };
+            assert!(answer.to_bytes() == large(), "HTTP/2: {http2}");
+            serving.await.unwrap();
+        }
+    });
+});
+
 /// An empty buffer with room for so many bytes and no more.
 fn exactly(bytes: usize) -> Vec<u8> {
     let mut exact = vec![0; bytes].into_boxed_slice().into_vec();

@@ -2,8 +2,8 @@
 //!
 //! A request's head is encoded once, as literals: its frames are copied for each stream. The server is told
 //! to use no dynamic table (RFC 7541 §4.2), so each head of an answer can be read by itself, and of it the
-//! status is read, which comes first. Windows are opened as far as the protocol permits: a load generator
-//! does not slow a server down. Start at [`Machine`].
+//! status, which comes first, and the length are read. Windows are opened as far as the protocol permits: a
+//! load generator does not slow a server down. Start at [`Machine`].
 
 use crate::foreign::instead_of_http2;
 use bytes::Bytes;
@@ -45,6 +45,8 @@ pub(crate) struct Prepared {
     block: Vec<u8>,
     /// A part of the request of HTTP/1.1, not a copy.
     body: Bytes,
+    /// HEAD: the length of its answer is that of another.
+    is_head: bool,
 }
 
 impl Prepared {
@@ -92,7 +94,7 @@ impl Prepared {
                 string(&mut block, value);
             }
         }
-        Some(Prepared { block, body })
+        Some(Prepared { block, body, is_head: method == b"HEAD" })
     }
 
     #[cfg(test)]
@@ -164,6 +166,11 @@ pub(crate) struct Machine {
 struct Live {
     has_status: bool,
     window: i64,
+    /// The answer has no body, whatever length it tells.
+    is_head: bool,
+    /// Bytes of the answer's body, as its head says and as have come.
+    length: Option<u64>,
+    came: u64,
 }
 
 struct Sending {
@@ -235,7 +242,8 @@ impl Machine {
     pub(crate) fn send(&mut self, request: &Prepared) -> u32 {
         let stream = self.next;
         self.next += 2;
-        self.live.insert(stream, Live { has_status: false, window: self.window_first });
+        let (window, is_head) = (self.window_first, request.is_head);
+        self.live.insert(stream, Live { window, is_head, ..Live::default() });
         let ends = if request.body.is_empty() { END_STREAM } else { 0 };
         let mut pieces = request.block.chunks(FRAME_BYTES).peekable();
         let mut kind = HEADERS;
@@ -344,7 +352,7 @@ impl Machine {
             if flags & END_HEADERS != 0 {
                 self.continued = None;
                 if ends {
-                    self.end(stream, tell);
+                    self.end(stream, tell)?;
                 }
             }
             return Ok(());
@@ -358,13 +366,14 @@ impl Machine {
                 }
                 let data = unpadded(flags, payload).ok_or_else(short)?;
                 // Of a stream that was reset, frames may be on their way.
-                let Some(live) = self.live.get(&stream) else { return self.known(stream) };
+                let Some(live) = self.live.get_mut(&stream) else { return self.known(stream) };
                 if !live.has_status {
                     return Err("a body before its head".to_owned());
                 }
+                live.came += data.len() as u64;
                 tell(News::Data(stream, data));
                 if flags & END_STREAM != 0 {
-                    self.end(stream, tell);
+                    self.end(stream, tell)?;
                 }
             }
             HEADERS => {
@@ -378,9 +387,13 @@ impl Machine {
                     // Trailers.
                     Some(live) if live.has_status => {}
                     Some(live) => {
-                        let status = status(block).ok_or("a head that does not begin with a status")?;
+                        let (status, behind) =
+                            status(block).ok_or("a head that does not begin with a status")?;
                         if status >= 200 {
                             live.has_status = true;
+                            if !live.is_head && status != 304 {
+                                live.length = length(behind);
+                            }
                             tell(News::Status(stream, status));
                         } else if ends {
                             return Err(format!("status {status} as an answer"));
@@ -390,7 +403,7 @@ impl Machine {
                 if flags & END_HEADERS == 0 {
                     self.continued = Some((stream, ends));
                 } else if ends {
-                    self.end(stream, tell);
+                    self.end(stream, tell)?;
                 }
             }
             RST_STREAM => {
@@ -458,15 +471,17 @@ impl Machine {
     }
 
     /// An answer is whole. What is left of the request's body is not sent.
-    fn end(&mut self, stream: u32, tell: &mut impl FnMut(News<'_>)) {
-        if self.live.remove(&stream).is_none() {
-            return;
+    fn end(&mut self, stream: u32, tell: &mut impl FnMut(News<'_>)) -> Result<(), String> {
+        let Some(live) = self.live.remove(&stream) else { return Ok(()) };
+        if let Some(length) = live.length.filter(|length| *length != live.came) {
+            return Err(format!("a body of {} bytes, of which the head says {length}", live.came));
         }
         if self.bodies.iter().any(|sending| sending.stream == stream) {
             self.bodies.retain(|sending| sending.stream != stream);
             self.frame(RST_STREAM, 0, stream, &[0; 4]);
         }
         tell(News::Whole(stream));
+        Ok(())
     }
 
     /// Refuses frames of streams that were never opened.
@@ -488,31 +503,95 @@ fn unpadded(flags: u8, payload: &[u8]) -> Option<&[u8]> {
     rest.get(..rest.len().checked_sub(usize::from(*padding))?)
 }
 
-/// The status at the beginning of a head that was written without a dynamic table.
-fn status(block: &[u8]) -> Option<u16> {
+/// A line of a head that was written without a dynamic table.
+#[derive(Clone, Copy)]
+enum Line<'a> {
+    /// Of the static table.
+    Indexed(usize),
+    /// A name of the static table or of its own, and its value; each with whether it is in Huffman's code.
+    Literal(Name<'a>, (bool, &'a [u8])),
+}
+
+#[derive(Clone, Copy)]
+enum Name<'a> {
+    Indexed(usize),
+    Written(bool, &'a [u8]),
+}
+
+impl Name<'_> {
+    fn is(self, indices: std::ops::RangeInclusive<usize>, plain: &[u8], huffman: &[u8]) -> bool {
+        match self {
+            Name::Indexed(index) => indices.contains(&index),
+            Name::Written(false, text) => text == plain,
+            Name::Written(true, text) => text == huffman,
+        }
+    }
+}
+
+/// The first line of a block, and what is behind it; `None` at the end, or if it cannot be read.
+fn line(mut block: &[u8]) -> Option<(Line<'_>, &[u8])> {
+    loop {
+        let first = *block.first()?;
+        let mask = match first {
+            0x80.. => {
+                let (index, behind) = skip_integer(block, 127)?;
+                return Some((Line::Indexed(index), behind));
+            }
+            0x40.. => 63,
+            // The size of the dynamic table.
+            0x20.. => {
+                block = skip_integer(block, 31)?.1;
+                continue;
+            }
+            _ => 15,
+        };
+        let (index, mut behind) = skip_integer(block, mask)?;
+        let name = if index == 0 {
+            let (huffman, text, rest) = text(behind)?;
+            behind = rest;
+            Name::Written(huffman, text)
+        } else {
+            Name::Indexed(index)
+        };
+        let (huffman, value, rest) = text(behind)?;
+        return Some((Line::Literal(name, (huffman, value)), rest));
+    }
+}
+
+/// A string, and whether it is in Huffman's code; and what is behind it.
+fn text(bytes: &[u8]) -> Option<(bool, &[u8], &[u8])> {
+    let huffman = bytes.first()? & 0x80 != 0;
+    let (length, behind) = skip_integer(bytes, 127)?;
+    let (text, rest) = behind.split_at_checked(length)?;
+    Some((huffman, text, rest))
+}
+
+/// The status at the beginning of a head, and what is behind it.
+fn status(block: &[u8]) -> Option<(u16, &[u8])> {
     /// From 8 on in the static table.
     const STATUSES: [u16; 7] = [200, 204, 206, 304, 400, 404, 500];
-    let mut rest = block;
+    const HUFFMAN: &[u8] = b"\xb8\x84\x8d\x36\xa3";
+    let (line, behind) = line(block)?;
+    let status = match line {
+        Line::Indexed(index) => *STATUSES.get(index.checked_sub(8)?)?,
+        Line::Literal(name, value) if name.is(8..=14, b":status", HUFFMAN) => {
+            u16::try_from(number(value)?).ok().filter(|status| (100..1000).contains(status))?
+        }
+        Line::Literal(..) => return None,
+    };
+    Some((status, behind))
+}
+
+/// The length in the rest of a head, as far as that can be read.
+fn length(mut block: &[u8]) -> Option<u64> {
+    const HUFFMAN: &[u8] = b"\x21\xea\x49\x6a\x4a\xd4\x16\xa9\x93\x3f";
     loop {
-        let (first, behind) = rest.split_first()?;
-        match first {
-            // The size of the dynamic table.
-            0x20..=0x3f => rest = skip_integer(rest, 31)?.1,
-            0x80.. => return STATUSES.get(usize::from(first & 0x7f).checked_sub(8)?).copied(),
-            _ => {
-                let name = first & if *first >= 0x40 { 0x3f } else { 0x0f };
-                let value = match name {
-                    8..=14 => behind,
-                    0 => {
-                        let (length, text) = skip_integer(behind, 127)?;
-                        text.get(length..)?
-                    }
-                    _ => return None,
-                };
-                let (length, text) = skip_integer(value, 127)?;
-                let text = text.get(..length)?;
-                return if value.first()? & 0x80 != 0 { huffman_number(text) } else { decimal(text) };
-            }
+        let (line, behind) = line(block)?;
+        block = behind;
+        if let Line::Literal(name, value) = line
+            && name.is(28..=28, b"content-length", HUFFMAN)
+        {
+            return number(value);
         }
     }
 }
@@ -539,25 +618,35 @@ fn skip_integer(bytes: &[u8], mask: u8) -> Option<(usize, &[u8])> {
     }
 }
 
-fn decimal(text: &[u8]) -> Option<u16> {
-    (text.len() == 3).then(|| str::from_utf8(text).ok()?.parse().ok()).flatten()
-}
-
-/// Three digits in HPACK's Huffman code: `0` to `2` are 00000 to 00010, `3` to `9` are 011001 to 011111.
-fn huffman_number(text: &[u8]) -> Option<u16> {
-    let bits = text.first_chunk::<2>().map_or(0, |two| u32::from(u16::from_be_bytes(*two)) << 16)
-        | text.get(2).map_or(0, |third| u32::from(*third) << 8);
-    let (mut bits, mut number) = (bits, 0_u16);
-    for _ in 0..3 {
-        let five = bits >> 27;
-        let (digit, used) = match five {
-            0..=2 => (five, 5),
-            _ => ((bits >> 26).checked_sub(0b011001)?.checked_add(3).filter(|digit| *digit <= 9)?, 6),
-        };
-        number = number * 10 + digit as u16;
-        bits <<= used;
+/// A number in plain digits, or in Huffman's code: there `0` to `2` are 00000 to 00010, `3` to `9` are 011001
+/// to 011111, and what is left of the last byte are ones.
+fn number((huffman, text): (bool, &[u8])) -> Option<u64> {
+    if !huffman {
+        let plain = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
+        return plain.then(|| str::from_utf8(text).ok()?.parse().ok()).flatten();
     }
-    Some(number)
+    let mut rest = text.iter();
+    let (mut bits, mut have, mut number, mut digits) = (0_u32, 0_u32, 0_u64, 0);
+    loop {
+        while have < 8 {
+            let Some(byte) = rest.next() else { break };
+            (bits, have) = (bits << 8 | u32::from(*byte), have + 8);
+        }
+        let five = (bits >> have.saturating_sub(5)) & 31;
+        if have < 8 && bits == (1 << have) - 1 {
+            return (digits > 0).then_some(number);
+        }
+        let (digit, used) = match five {
+            _ if have < 5 => return None,
+            0..=2 => (five, 5),
+            12..=15 if have >= 6 => ((bits >> (have - 6) & 63).checked_sub(0b011001)? + 3, 6),
+            _ => return None,
+        };
+        number = number.checked_mul(10)?.checked_add(u64::from(digit))?;
+        digits += 1;
+        have -= used;
+        bits &= (1 << have) - 1;
+    }
 }
 
 #[cfg(test)]
@@ -602,10 +691,69 @@ mod tests {
             (b"\x0f\x1c\x015", None),
             (&[], None),
         ] {
-            assert_eq!(status(block), expected, "{block:x?}");
+            assert_eq!(status(block).map(|(status, _)| status), expected, "{block:x?}");
         }
         // RFC 7541 C.6.1: 302.
-        assert_eq!(huffman_number(&[0x64, 0x02]), Some(302));
+        assert_eq!(number((true, &[0x64, 0x02])), Some(302));
+    }
+
+    #[test]
+    fn the_length_of_an_answer_is_read_in_each_of_its_forms() {
+        for (block, expected) in [
+            (&b"\x5c\x0210"[..], Some(10)),
+            (b"\x0f\x0d\x0210", Some(10)),
+            (b"\x00\x0econtent-length\x010", Some(0)),
+            (
+                b"\x00\x8a\x21\xea\x49\x6a\x4a\xd4\x16\xa9\x93\x3f\x88\x08\x99\x69\xb7\x1d\x79\xf0\x7f",
+                Some(1_234_567_890),
+            ),
+            // Behind others: of the static table, with names of it, and of their own.
+            (b"\x90\x61\x03now\x40\x01x\x81\xff\x5c\x015", Some(5)),
+            (b"\x5c\x02-1", None),
+            (b"\x5c\x00", None),
+            (b"\x5c\x82\xff\xff", None),
+            (b"\x5c\x05123", None),
+            (b"\x61\x03now", None),
+        ] {
+            assert_eq!(length(block), expected, "{block:x?}");
+        }
+        for of in 0..2000_u64 {
+            let digits = of.to_string();
+            assert_eq!(number((false, digits.as_bytes())), Some(of));
+            let bits: String = digits
+                .bytes()
+                .map(|digit| match digit - b'0' {
+                    low @ 0..=2 => format!("{low:05b}"),
+                    high => format!("{:06b}", 0b011001 + high - 3),
+                })
+                .collect();
+            let bits = format!("{bits:1<width$}", width = bits.len().next_multiple_of(8));
+            let bytes: Vec<_> = bits
+                .as_bytes()
+                .chunks(8)
+                .map(|byte| u8::from_str_radix(str::from_utf8(byte).unwrap(), 2).unwrap())
+                .collect();
+            assert_eq!(number((true, &bytes)), Some(of), "{bytes:x?}");
+        }
+    }
+
+    #[test]
+    fn a_body_of_another_length_than_its_head_says_is_told() {
+        let head = |flags| frame(HEADERS, END_HEADERS | flags, 1, b"\x88\x5c\x0210");
+        let data = |bytes: &[u8]| frame(DATA, END_STREAM, 1, bytes);
+        for wrong in [[head(0), data(b"half")].concat(), [head(0), data(&[0; 11])].concat(), head(END_STREAM)]
+        {
+            assert!(told(&mut asked(""), &wrong).unwrap_err().contains("of which the head says 10"));
+        }
+        let right = [head(0), frame(DATA, PADDED, 1, b"\x0212345xx"), data(b"67890")].concat();
+        assert_eq!(told(&mut asked(""), &right).unwrap().last().unwrap(), "Whole(1)");
+        for (method, head) in [("HEAD", head(END_STREAM)), ("GET", frame(HEADERS, 5, 1, b"\x8b\x5c\x0210"))] {
+            let mut machine = Machine::default();
+            machine.send(
+                &Prepared::of(&format!("{method} / HTTP/1.1\r\nHost: a\r\n\r\n").into(), false).unwrap(),
+            );
+            assert_eq!(told(&mut machine, &head).unwrap().last().unwrap(), "Whole(1)");
+        }
     }
 
     #[test]

@@ -31,15 +31,17 @@ pub(crate) fn refusal(mut response: Response) -> Response {
 }
 
 /// Returns the status of gRPC for one of HTTP (gRPC, "HTTP to gRPC Status Code Mapping"), with
-/// RESOURCE_EXHAUSTED for a call that is too long.
+/// RESOURCE_EXHAUSTED for a call that is too long, and DEADLINE_EXCEEDED where time was over: clients repeat
+/// what is UNAVAILABLE, and the server behind may have acted on this one.
 fn code(status: Status) -> u32 {
     match status.code() {
         400 => 13,
         401 => 16,
         403 => 7,
         404 => 12,
+        408 | 504 => 4,
         413 => 8,
-        429 | 502..=504 => 14,
+        429 | 502 | 503 => 14,
         _ => 2,
     }
 }
@@ -70,6 +72,8 @@ mod tests {
         assert_eq!(told.header_value("grpc-message"), Some(&b"503 Service Unavailable"[..]));
         assert_eq!(told.header_value("content-type"), Some(&b"application/grpc"[..]));
         assert!(told.body().is_empty());
+        let of = |code| Status::new(code).map(super::code);
+        assert_eq!([408, 429, 502, 504].map(of), [4, 14, 14, 4].map(Some));
         assert_eq!(percent("a%\u{e4}"), "a%25%C3%A4");
     }
 }

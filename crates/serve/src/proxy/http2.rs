@@ -22,7 +22,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::future::poll_fn;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
@@ -33,6 +33,10 @@ const STREAMS_MAX: usize = 100;
 /// Connections that one request waits for. All streams of one may be taken by requests that waited longer; a
 /// server that closes each at once is not asked for ever.
 const OPENED_MAX: u32 = 64;
+
+/// How long nothing has to come before a server is asked for a sign of life: servers of gRPC end connections
+/// that ask them often.
+const SILENCE: Duration = Duration::from_millis(500);
 
 /// What is taken of a body at once, if it is there with the head.
 const READY_BYTES_MAX: usize = 64 * 1024;
@@ -59,6 +63,12 @@ struct Shared {
     streams: Cell<usize>,
     /// When the last stream ended.
     used: Cell<Instant>,
+    /// How long it stays without a stream: what the last route said that used it, as a reload may change it.
+    keep_for: Cell<Duration>,
+    /// Wakes the task that closes it.
+    watching: RefCell<Option<Waker>>,
+    /// How long its server has for a sign of life.
+    patience: Duration,
     /// Of its requests.
     scheme: &'static str,
     _permit: Permit,
@@ -66,7 +76,22 @@ struct Shared {
 
 impl Shared {
     fn has_room(&self) -> bool {
-        self.connection.is_usable() && self.streams.get() < self.connection.streams_max().min(STREAMS_MAX)
+        let (connection, streams) = (&self.connection, self.streams.get());
+        // A request on an idle one that its server has left in the midst of a frame would fail with that, and
+        // might have been acted on.
+        let is_whole = streams > 0 || !connection.is_within_frame();
+        connection.is_usable()
+            && is_whole
+            && !connection.is_doubted()
+            && streams < connection.streams_max().min(STREAMS_MAX)
+    }
+
+    fn keep_for(&self, span: Duration) {
+        if self.keep_for.replace(span) != span
+            && let Some(watching) = self.watching.take()
+        {
+            watching.wake();
+        }
     }
 }
 
@@ -177,6 +202,7 @@ pub(super) async fn open(
     let mut waited = false;
     for _ in 0..=OPENED_MAX {
         if let Some(shared) = proxies.http2.find(key) {
+            shared.keep_for(timing.keep_for);
             return Ok((Exchange::new(Place::new(shared), trailers), !fresh && !waited));
         }
         let opening = {
@@ -248,11 +274,14 @@ async fn connecting(
                     connection,
                     streams: Cell::new(0),
                     used: Cell::new(Instant::now()),
+                    keep_for: Cell::new(keep_for),
+                    watching: RefCell::default(),
+                    patience: span,
                     scheme: if speaks.tls.is_some() { "https" } else { "http" },
                     _permit: permit,
                 });
                 connections.open.push(Rc::clone(&shared));
-                spawn(watch(Rc::downgrade(&proxies), key, Rc::downgrade(&shared), keep_for)).detach();
+                spawn(watch(Rc::downgrade(&proxies), key, Rc::downgrade(&shared))).detach();
                 Ok(())
             }
             Err(why) => {
@@ -272,19 +301,28 @@ async fn begin(address: &Address, speaks: &Speaks, span: Duration) -> Result<Htt
     connection.map_err(|why| Failure::connecting(Why::Connect(format!("connect: {why}"))))
 }
 
-/// Closes a connection that has had no stream for so long.
-async fn watch(proxies: std::rc::Weak<Proxies>, key: Key, shared: std::rc::Weak<Shared>, keep_for: Duration) {
-    let mut span = keep_for;
+/// Closes a connection that has had no stream for as long as it is kept.
+async fn watch(proxies: std::rc::Weak<Proxies>, key: Key, shared: std::rc::Weak<Shared>) {
     loop {
-        time::sleep(span).await;
-        let (Some(proxies), Some(shared)) = (proxies.upgrade(), shared.upgrade()) else { return };
-        let idle = shared.used.get().elapsed();
-        let is_over = shared.streams.get() == 0 && idle >= keep_for;
-        if is_over || !shared.connection.is_usable() {
-            return proxies.http2.remove(key, &shared);
-        }
-        span = if shared.streams.get() == 0 { keep_for.saturating_sub(idle) } else { keep_for };
-        span = span.max(Duration::from_millis(1));
+        let (span, keep_for) = {
+            let (Some(proxies), Some(shared)) = (proxies.upgrade(), shared.upgrade()) else { return };
+            let (idle, keep_for) = (shared.used.get().elapsed(), shared.keep_for.get());
+            let is_idle = shared.streams.get() == 0;
+            if is_idle && idle >= keep_for || !shared.connection.is_usable() {
+                return proxies.http2.remove(key, &shared);
+            }
+            (if is_idle { keep_for.saturating_sub(idle) } else { keep_for }, keep_for)
+        };
+        let mut slept = pin!(time::sleep(span.max(Duration::from_millis(1))));
+        poll_fn(|context| {
+            let Some(shared) = shared.upgrade() else { return Poll::Ready(()) };
+            if shared.keep_for.get() != keep_for {
+                return Poll::Ready(());
+            }
+            shared.watching.borrow_mut().replace(context.waker().clone());
+            slept.as_mut().poll(context)
+        })
+        .await;
     }
 }
 
@@ -321,12 +359,32 @@ pub(super) struct Exchange {
     broken: Option<BodyError>,
     /// The client takes trailers.
     trailers: bool,
+    /// When it began, and how much its server had said by then.
+    begun: (Instant, u64),
     place: Place,
+}
+
+impl Drop for Exchange {
+    /// One that is given up unanswered, on a connection on which nothing came all the while, may have a dead
+    /// server: without a sign of life the connection gets no further requests.
+    fn drop(&mut self) {
+        let (begun, heard) = self.begun;
+        let connection = &self.place.0.connection;
+        let is_silent = !self.is_answered() && connection.frames_heard() == heard;
+        if is_silent && connection.is_usable() && begun.elapsed() >= SILENCE {
+            connection.ask_for_life(self.place.0.patience);
+        }
+    }
 }
 
 impl Exchange {
     fn new(place: Place, trailers: bool) -> Exchange {
-        Exchange { request: Rc::default(), response: None, broken: None, trailers, place }
+        let begun = (Instant::now(), place.0.connection.frames_heard());
+        Exchange { request: Rc::default(), response: None, broken: None, trailers, begun, place }
+    }
+
+    fn is_answered(&self) -> bool {
+        self.response.as_ref().is_some_and(Http2Response::is_complete)
     }
 
     /// The half that sends.

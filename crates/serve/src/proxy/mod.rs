@@ -375,8 +375,9 @@ impl Proxies {
     ///
     /// It is sent again only if [`FailedAt::may_repeat`](ringroad_http::FailedAt::may_repeat) permits it and
     /// its body is still here: on a new connection where a kept one turned out closed, which says nothing of
-    /// the server; else to a server that was not tried yet. A server that cannot be reached has seen nothing
-    /// of it; what one may have seen is repeated within the group's budget.
+    /// the server; once to a server that has said that it did not act on it; else to a server that was not
+    /// tried yet. A server that cannot be reached has seen nothing of it; what one may have seen is repeated
+    /// within the group's budget.
     #[allow(clippy::too_many_arguments, reason = "one exchange's parts, each used once")]
     async fn ask(
         self: &Rc<Proxies>,
@@ -397,6 +398,8 @@ impl Proxies {
         let mut kept_body = !matches!(body, Outgoing::Once(_));
         let mut head = head;
         let mut fresh = false;
+        // A server that did not act on it may get it once more at once, also on its first connection.
+        let mut may_refuse = route.settings().to.speaks.http2;
         loop {
             let random = [asking.random(), asking.random()];
             let begun = tried.begun.take().unwrap_or_else(|| asking.now());
@@ -438,7 +441,7 @@ impl Proxies {
             let progress = Progress::default();
             let rest = body.for_one_attempt();
             let has_body = rest.is_some();
-            let may_be_last = !(was_kept || retry.wait(repeats, another, 0).is_some());
+            let may_be_last = !(was_kept || may_refuse || retry.wait(repeats, another, 0).is_some());
             let bytes = if may_be_last { std::mem::take(&mut head) } else { head.clone() };
             let sending = Sending {
                 future: Some(Box::pin(sink.send(bytes, encoder, rest, Rc::clone(&progress)))),
@@ -502,6 +505,10 @@ impl Proxies {
             }
             let may_repeat = kept_body && failure.may_try_another(tried.repeat_as);
             if may_repeat && was_kept && failure.is_unanswered() {
+                fresh = true;
+                continue;
+            }
+            if may_repeat && failure.is_not_acted_on() && std::mem::take(&mut may_refuse) {
                 fresh = true;
                 continue;
             }

@@ -140,6 +140,11 @@ impl Failure {
         matches!(self.why, Why::Unanswered(_) | Why::NotActedOn(_))
     }
 
+    /// Whether the server has said that it did not act on the request.
+    pub(super) fn is_not_acted_on(&self) -> bool {
+        matches!(self.why, Why::NotActedOn(_))
+    }
+
     /// Returns the same failure for another request that waited for the same connection; `None` if it is no
     /// failure to connect.
     pub(super) fn of_connecting(&self) -> Option<Failure> {

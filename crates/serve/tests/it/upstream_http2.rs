@@ -2,7 +2,7 @@
 
 use crate::environments::environment;
 use crate::frames::{PREFACE, block, frame, settings};
-use crate::support::{HANG, Site, start};
+use crate::support::{HANG, Site, configure, start};
 use futures_core::Stream;
 use ringroad_engine::choose::Wish;
 use ringroad_engine::net::TcpStream;
@@ -12,6 +12,7 @@ use ringroad_http::{
     Body, BoxError, Chunk, FieldBlock, Handle, Http2, Http2Connection, Http2Request, Http2Response, Piece,
     Request, RequestBody, Response, Server, Status, Transport, any,
 };
+use ringroad_serve::Event;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::pin::Pin;
@@ -296,6 +297,101 @@ drivers!(what_it_may_have_acted_on_is_not_sent_again, |driver: DriverName| {
     assert_eq!(client.get("/").status, 204);
     assert_eq!(client.send(POST).reply().status, 502);
     assert_eq!(client.send(POST).reply().status, 204);
+});
+
+drivers!(
+    what_a_server_did_not_act_on_is_sent_once_more_also_on_its_first_connection,
+    |driver: DriverName| {
+        let refused = |stream: u32| frame(3, 0, stream, &7_u32.to_be_bytes());
+        let (address, connections) =
+            frames_behind(move |number, stream| if number == 0 { refused(stream) } else { answer(stream) });
+        let site = proxy(driver, address, "");
+        assert_eq!(site.client().send(POST).reply().status, 204);
+        assert_eq!(connections.load(Ordering::SeqCst), 1);
+        // One that refuses all is not asked for ever.
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&asked);
+        let (address, _) = frames_behind(move |_, stream| {
+            count.fetch_add(1, Ordering::SeqCst);
+            refused(stream)
+        });
+        let site = proxy(driver, address, "");
+        assert_eq!(site.client().send(POST).reply().status, 502);
+        assert_eq!(asked.load(Ordering::SeqCst), 2);
+    }
+);
+
+drivers!(
+    /// A POST there would fail with it, and could not be sent again.
+    a_connection_that_is_left_within_a_frame_gets_no_request,
+    |driver: DriverName| {
+        let (address, connections) = frames_behind(|number, stream| match number {
+            0 => [answer(stream), frame(6, 0, 0, &[0; 8])[..5].to_vec()].concat(),
+            _ => answer(stream),
+        });
+        let site = proxy(driver, address, "");
+        let mut client = site.client();
+        for _ in 0..3 {
+            assert_eq!(client.send(POST).reply().status, 204);
+        }
+        assert_eq!(connections.load(Ordering::SeqCst), 2);
+    }
+);
+
+drivers!(
+    /// Its machine may be gone without a word: all that follows would wait there for nothing.
+    a_connection_on_which_an_answer_was_waited_for_in_silence_gets_no_request_without_a_sign_of_life,
+    |driver: DriverName| {
+        let (address, connections) = frames_behind(|number, stream| match number {
+            1 => Vec::new(),
+            _ => answer(stream),
+        });
+        let routes = format!(
+            "[upstream.g]\nservers = [\"http://{address}\"]\nhttp2 = true\n\
+             [[route]]\npath = \"/\"\nkind = \"proxy\"\nto = \"upstream:g\"\n\
+             [[route]]\npath = \"/hurried\"\nkind = \"proxy\"\nto = \"upstream:g\"\ntimeouts = {{ answer = \"1s\" }}\n"
+        );
+        let site = start(driver, &routes, |_| {});
+        let mut client = site.client();
+        let statuses = ["/", "/hurried", "/", "/"].map(|path| client.get(path).status);
+        assert_eq!(statuses, [204, 504, 204, 204]);
+        assert_eq!(connections.load(Ordering::SeqCst), 2);
+    }
+);
+
+drivers!(how_long_connections_are_kept_is_what_the_last_reload_says, |driver: DriverName| {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = listener.local_addr().unwrap();
+    let routes = |keep_for: &str| {
+        format!(
+            "[[route]]\npath = \"/\"\nkind = \"proxy\"\nto = \"http://{to}\"\nhttp2 = true\nkeep_for = \"{keep_for}\"\n"
+        )
+    };
+    let mut site = start(driver, &routes("24h"), |_| {});
+    // Answers two requests, and returns when the connection has ended behind them.
+    let behind = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.set_read_timeout(Some(HANG)).unwrap();
+        stream.read_exact(&mut [0; PREFACE.len()]).unwrap();
+        stream.write_all(&settings(&[])).unwrap();
+        let (mut header, mut answered) = ([0; 9], 0);
+        while stream.read_exact(&mut header).is_ok() {
+            let [high, middle, low, kind, _, id @ ..] = header;
+            let mut payload = vec![0; u32::from_be_bytes([0, high, middle, low]) as usize];
+            stream.read_exact(&mut payload).unwrap();
+            if kind == 1 {
+                stream.write_all(&answer(u32::from_be_bytes(id))).unwrap();
+                answered += 1;
+            }
+        }
+        answered
+    });
+    assert_eq!(site.client().get("/").status, 204);
+    configure(site.folder.path(), &routes("1ms"));
+    site.service.reload();
+    assert!(matches!(site.event(), Event::Reloaded { .. }));
+    assert_eq!(site.client().get("/").status, 204);
+    assert_eq!(behind.join().unwrap(), 2);
 });
 
 /// A gRPC server and a client of another make, each with messages that are nothing but bytes.

@@ -16,7 +16,7 @@ mod tunnel;
 pub(super) use places::Places;
 
 use super::connection::SeatGuard;
-use super::linger::hear_out;
+use super::linger::{HEARD_BYTES_MAX, hear_out};
 use super::refused::Reason;
 use super::seats::{Verdict, Waits};
 use super::worker::Worker;
@@ -148,6 +148,13 @@ impl Connection {
         // machine counts those that it has not, and here only so many more are let in.
         let finishing = (self.traffic.finishing.get() as usize).min(most);
         alive - on_their_way - finishing >= most
+    }
+
+    /// Bytes that the client may send ahead: of bodies, and of each tunnel.
+    fn window(&self) -> u64 {
+        let settings = &self.settings;
+        let held = u64::from(self.tunnels.get()) * u64::from(settings.stream_window);
+        u64::from(settings.connection_window.max(65_535)) + held
     }
 
     /// Has an answer watched until all of it has gone.
@@ -295,7 +302,9 @@ async fn linger(connection: &Connection) {
     if io.borrow_mut().get_mut().shutdown(Shutdown::Write).is_err() {
         return;
     }
-    hear_out(worker, seat, u64::MAX, |context| io.borrow_mut().get_mut().poll_recv(context)).await;
+    // No more than it may have sent before it can have read the last frames.
+    let most = connection.window() + HEARD_BYTES_MAX;
+    hear_out(worker, seat, most, |context| io.borrow_mut().get_mut().poll_recv(context)).await;
 }
 
 /// From the preface to the end.
@@ -435,9 +444,7 @@ impl Task {
             return;
         }
         self.tunnels = tunnels;
-        let settings = &connection.settings;
-        let held = u64::from(tunnels) * u64::from(settings.stream_window);
-        let window = u64::from(settings.connection_window.max(65_535)) + held;
+        let window = connection.window();
         self.machine.set_target_window_size(u32::try_from(window).unwrap_or(u32::MAX).min(WINDOW_MAX));
     }
 

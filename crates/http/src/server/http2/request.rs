@@ -75,7 +75,7 @@ pub(super) fn begin(
         };
         let response = answer(refusal(status), Reason::Http2Head(why), &text);
         pool::give_buffer(text);
-        return stream::send_now(connection, respond, method, response, life);
+        return stream::send_now(connection, respond, recv, method, response, life);
     }
 
     let mut copy = take_head();
@@ -97,7 +97,7 @@ pub(super) fn begin(
                 None => answer(refusal(Status::BAD_REQUEST), Reason::Http2Head("it has no end"), &text),
             };
             pool::give_buffer(text);
-            return stream::send_now(connection, respond, method, response, life);
+            return stream::send_now(connection, respond, recv, method, response, life);
         }
     };
     copy.clear();
@@ -122,7 +122,7 @@ pub(super) fn begin(
         Ok(route) => route,
         Err(response) => {
             give_head(copy);
-            return stream::send_now(connection, respond, method, response, life);
+            return stream::send_now(connection, respond, recv, method, response, life);
         }
     };
     let body_bytes_max = body_bytes_max.min(worker.router.body_bytes_max(route));
@@ -130,7 +130,7 @@ pub(super) fn begin(
         give_head(copy);
         let reason = Reason::Http2Head("the body is longer than it may be");
         let response = answer(refusal(Status::CONTENT_TOO_LARGE), reason, &[]);
-        return stream::send_now(connection, respond, method, response, life);
+        return stream::send_now(connection, respond, recv, method, response, life);
     }
 
     // The bytes of a tunnel are no body.
@@ -176,8 +176,7 @@ pub(super) fn begin(
     }
     drop(place);
     stream::send_whole(connection, &mut respond, method, response, None, life);
-    // Dropped, the rest of a body is refused with RST_STREAM(NO_ERROR) behind the answer (RFC 9113 §8.1).
-    drop(pump);
+    stream::let_go(pump);
 }
 
 /// Takes out of a response what is to be told when it is sent.

@@ -29,6 +29,12 @@ use std::time::Instant;
 /// Bytes of a streamed answer that wait for flow control before the next piece is asked for.
 const WAITING_BYTES_MAX: usize = 64 * 1024;
 
+/// Bytes of a body that are taken behind the answer, so that the client gets to read that.
+const UNREAD_BYTES_MAX: usize = 1 << 20;
+
+/// And for how many seconds.
+const UNREAD_SECONDS: u32 = 2;
+
 /// The deadlines of a stream: of its body's arrival and of its answer's pieces.
 #[derive(Default)]
 pub(super) struct Clock {
@@ -182,6 +188,47 @@ impl Drop for Pump {
     }
 }
 
+/// Takes what a client still sends of a body without a reader, behind the answer, for a little. Then it is
+/// told not to go on: dropped, the stream is ended with RST_STREAM(NO_ERROR) (RFC 9113 §8.1). Told at once,
+/// some clients lose the answer (curl up to 7.88).
+async fn hear_out(connection: &Connection, recv: &mut RecvStream) {
+    let worker = connection.worker();
+    let (begun, mut left, mut waiter) = (worker.now(), UNREAD_BYTES_MAX, None);
+    poll_fn(|context| {
+        while let Poll::Ready(data) = recv.poll_data(context) {
+            // Its end, or that of the stream.
+            let Some(Ok(data)) = data else { return Poll::Ready(()) };
+            left = left.saturating_sub(data.len());
+            // An error says that the stream is over, and then there is no window to be opened.
+            let _ = recv.flow_control().release_capacity(data.len());
+            if left == 0 {
+                return Poll::Ready(());
+            }
+        }
+        if worker.now().saturating_sub(begun) >= UNREAD_SECONDS || worker.is_stopping() {
+            return Poll::Ready(());
+        }
+        worker.wait_for_second(&mut waiter, context);
+        Poll::Pending
+    })
+    .await;
+    if let Some(waiter) = waiter {
+        worker.forget_second(waiter);
+    }
+}
+
+/// The answer is given to the machine: what is left of the body has no reader.
+pub(super) fn let_go(pump: Option<Pump>) {
+    let Some(mut pump) = pump.filter(|pump| pump.state == PumpState::Data) else { return };
+    pump.incoming.fail(BodyError::Over);
+    pump.clock.waits.set(false);
+    let unread = std::mem::take(&mut pump.queue).len();
+    // As above.
+    let _ = pump.recv.flow_control().release_capacity(unread);
+    let connection = Rc::clone(&pump.connection);
+    spawn(async move { hear_out(&connection, &mut pump.recv).await }).detach();
+}
+
 /// Sends the heads that a handler sends before its response.
 #[inline]
 pub(super) fn send_interims(worker: &Worker, id: ConnectionId, respond: &mut SendResponse<Part>) {
@@ -224,11 +271,16 @@ fn send_head(
 pub(super) fn send_now(
     connection: &Rc<Connection>,
     mut respond: SendResponse<Part>,
+    mut recv: RecvStream,
     method: Method,
     response: Response,
     life: Life,
 ) {
     send_whole(connection, &mut respond, method, response, None, life);
+    if !recv.is_end_stream() {
+        let connection = Rc::clone(connection);
+        spawn(async move { hear_out(&connection, &mut recv).await }).detach();
+    }
 }
 
 /// Answers with a response that is all there.
@@ -366,7 +418,7 @@ impl Stream {
         let Stream { mut respond, method, began, life, pump, place, .. } = self;
         drop(place);
         send_whole(&connection, &mut respond, method, response, Some(began), life);
-        drop(pump);
+        let_go(pump);
     }
 
     /// Sends a stream, each piece when those before are nearly gone.
@@ -385,7 +437,8 @@ impl Stream {
         let Some(mut stream) = head else { return end_watched(watched, Outcome::ClientGone) };
         let progress = Progress::new(&connection.traffic);
         if !framing.has_body {
-            return connection.send(stream, progress, watched, life);
+            connection.send(stream, progress, watched, life);
+            return let_go(pump);
         }
         if let Some(pump) = &pump
             && Rc::strong_count(&pump.incoming) == 1
@@ -404,7 +457,10 @@ impl Stream {
         .await;
         drop(place);
         match sent {
-            Ok(()) => connection.send(stream, progress, watched, life),
+            Ok(()) => {
+                connection.send(stream, progress, watched, life);
+                let_go(pump);
+            }
             Err((outcome, code)) => {
                 stream.send_reset(code);
                 if let Some(mut watched) = watched {
@@ -413,7 +469,6 @@ impl Stream {
                 }
             }
         }
-        drop(pump);
     }
 }
 

@@ -162,13 +162,19 @@ drivers!(
     |driver: DriverName| {
         run(driver, async {
             let head = block(&[(":status", "413"), ("content-length", "3")]);
+            let without_length = block(&[(":status", "413")]);
+            let trailers = block(&[("x", "y")]);
             let no_error = frame(3, 0, 1, &[0; 4]);
-            for (data, whole) in [
-                (frame(0, 1, 1, b"big"), true),
-                (frame(0, 0, 1, b"big"), true),
-                (frame(0, 0, 1, b"bi"), false),
+            for (head, data, whole) in [
+                (&head, frame(0, 1, 1, b"big"), true),
+                (&head, frame(0, 0, 1, b"big"), true),
+                (&head, frame(0, 0, 1, b"bi"), false),
+                (&without_length, frame(0, 1, 1, b"big"), true),
+                (&without_length, [frame(0, 0, 1, b"big"), frame(1, 5, 1, &trailers)].concat(), true),
+                // Its end has not come: it may be any part of what there is.
+                (&without_length, frame(0, 0, 1, b"big"), false),
             ] {
-                let told = [frame(1, 4, 1, &head), data, no_error.clone()].concat();
+                let told = [frame(1, 4, 1, head), data, no_error.clone()].concat();
                 let (address, serving) = telling(told);
                 let connection = connect(address).await;
                 let none = FieldBlock::new();
@@ -185,6 +191,52 @@ drivers!(
                 drop((answer, connection));
                 serving.detach();
             }
+        });
+    }
+);
+
+drivers!(
+    a_server_that_gives_no_sign_of_life_loses_the_connection_and_another_keeps_it,
+    |driver: DriverName| {
+        let server = start_http2(driver, server());
+        let address = server.address();
+        run(driver, async move {
+            let none = FieldBlock::new();
+            let connection = connect(address).await;
+            connection.ask_for_life(Duration::from_secs(3600));
+            assert!(connection.is_doubted());
+            // The answer to what was asked before comes before.
+            let mut page = connection.send(ask("GET", "/page", &none, Body::empty())).await.unwrap();
+            assert_eq!(page.bytes(10).await.unwrap(), b"page");
+            assert!(!connection.is_doubted() && connection.is_usable());
+            // With nothing but signs of life it is asked for no third one.
+            for _ in 0..2 {
+                connection.ask_for_life(Duration::from_secs(3600));
+                assert!(connection.is_doubted());
+                while connection.is_doubted() {
+                    time::sleep(Duration::from_millis(1)).await;
+                }
+            }
+            connection.ask_for_life(Duration::from_secs(3600));
+            assert!(!connection.is_doubted());
+            let mut page = connection.send(ask("GET", "/page", &none, Body::empty())).await.unwrap();
+            assert_eq!(page.bytes(10).await.unwrap(), b"page");
+            connection.ask_for_life(Duration::from_secs(3600));
+            assert!(connection.is_doubted());
+
+            let (address, serving) = telling(Vec::new());
+            let connection = connect(address).await;
+            let asking = connection.clone();
+            let asked = spawn(async move {
+                let none = FieldBlock::new();
+                asking.send(ask("POST", "/", &none, Body::empty())).await.unwrap_err()
+            });
+            connection.ask_for_life(Duration::from_millis(10));
+            let failure = time::timeout(Duration::from_secs(60), asked).await.unwrap().unwrap();
+            assert_eq!((failure.at, failure.sent), (FailedAt::Head, SentSoFar::All), "{failure}");
+            assert!(!connection.is_usable());
+            drop(connection);
+            serving.detach();
         });
     }
 );

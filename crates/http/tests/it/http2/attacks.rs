@@ -261,12 +261,25 @@ fn flood(driver: DriverName, what: &str, most: u32, before: &[u8], next: impl Fn
 
 drivers!(floods_of_cheap_frames_are_answered_with_calm, |driver: DriverName| {
     flood(driver, "PING", 500, &[], |at| frame(6, 0, 0, &u64::from(at).to_be_bytes()));
+    flood(driver, "acknowledged PING", 500, &[], |at| frame(6, 1, 0, &u64::from(at).to_be_bytes()));
     flood(driver, "SETTINGS", 500, &[], |_| settings(&[(4, 65_535)]));
     flood(driver, "PRIORITY", 500, &[], |at| frame(2, 0, at * 2 + 1, &[0, 0, 0, 0, 7]));
     flood(driver, "WINDOW_UPDATE", 2000, &[], |_| frame(8, 0, 0, &1_u32.to_be_bytes()));
     flood(driver, "unknown", 500, &[], |_| frame(99, 0, 0, b"?"));
     let lines = [(":method", "POST"), (":scheme", "http"), (":authority", "a"), (":path", "/never")];
     flood(driver, "empty DATA", 500, &headers(1, &lines, false), |_| frame(0, 0, 1, &[]));
+});
+
+drivers!(a_client_that_was_told_to_be_calm_is_not_heard_without_end, |driver: DriverName| {
+    let (server, _, refused) =
+        server(driver, Deadlines { linger: Duration::from_secs(3600), ..Deadlines::default() });
+    let mut peer = Peer::new(server.address());
+    let pings = frame(6, 0, 0, &[0; 8]).repeat(1000);
+    // Far more than the server and the kernel's buffers take.
+    let sent = (0..20_000).take_while(|_| peer.send(&pings)).count();
+    assert!(sent < 20_000, "{} MB were taken", sent * pings.len() / 1_000_000);
+    assert!(!refused.lock().unwrap().is_empty());
+    others_are_served(&server);
 });
 
 drivers!(a_flood_of_continuations_is_cut_off_before_it_is_decoded, |driver: DriverName| {

@@ -58,6 +58,7 @@ fn server() -> Server {
         .route("/echo", on_post(echo).body_bytes_max(LARGE as u64))
         .route("/stream", on_post(stream_back))
         .route("/never", any(never))
+        .route("/middling", on_get(async |_: Request| Response::new(pattern(60_000))))
         .route("/large", on_get(async |_: Request| Response::new(pattern(LARGE))))
 }
 
@@ -473,3 +474,28 @@ fn unread(driver: DriverName) {
     });
 }
 drivers!(a_body_without_a_reader_is_refused_behind_the_answer, unread);
+
+drivers!(
+    /// Some clients lose an answer that is read together with the reset behind it (curl up to 7.88).
+    a_client_that_still_sends_a_body_gets_the_answer_before_it_is_told_not_to_go_on,
+    |driver: DriverName| {
+        let handle: Handle = start_http2(driver, server());
+        let mut peer = frames::Peer::new(handle.address());
+        let post = |path| [(":method", "POST"), (":scheme", "http"), (":authority", "a"), (":path", path)];
+        // Answered in one turn: a reset behind the first two would come before the end of the third.
+        let together = [
+            frames::headers(1, &post("/tell/1"), false),
+            frames::headers(3, &post("/nowhere"), false),
+            frames::headers(5, &frames::get_lines("/middling"), true),
+        ];
+        assert!(peer.send(&together.concat()));
+        assert_eq!(peer.response(5).unwrap().len(), 60_000);
+        for stream in [1, 3] {
+            assert!(!peer.response(stream).unwrap().is_empty());
+            // The rest is taken.
+            assert!(peer.send(&frames::frame(0, 1, stream, b"the rest")));
+        }
+        peer.get(7, "/page");
+        assert!(peer.response(7).is_some());
+    }
+);

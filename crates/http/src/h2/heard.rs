@@ -1,0 +1,204 @@
+//! What a server's frames say, and the `h2` crate does not tell.
+//!
+//! A look at each frame header as its bytes go by, without keeping any: which answers have come to their
+//! end, whether a frame has begun and is not complete, and whether anything came at all. A reset behind an
+//! answer (RFC 9113 §8.1) and one in its midst look the same without it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const END_STREAM: u8 = 0x1;
+
+/// What has been heard from a server.
+#[derive(Debug, Default)]
+pub(crate) struct Heard {
+    header: Cell<([u8; 9], usize)>,
+    /// Bytes of the frame at hand that are still to come.
+    payload_left: Cell<u32>,
+    frames: Cell<u64>,
+    /// Of them, those of answers.
+    spoken: Cell<u64>,
+    /// Streams that are listened for, and whether END_STREAM has come.
+    streams: RefCell<HashMap<u32, bool>>,
+}
+
+/// Listens for the end of a stream until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Listening {
+    heard: Rc<Heard>,
+    stream: u32,
+}
+
+impl Listening {
+    /// Whether END_STREAM has come.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.heard.streams.borrow().get(&self.stream).copied().unwrap_or(false)
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.heard.streams.borrow_mut().remove(&self.stream);
+    }
+}
+
+impl Heard {
+    /// Listens for the end of a stream that was just opened.
+    pub(crate) fn listen(self: &Rc<Heard>, stream: u32) -> Listening {
+        self.streams.borrow_mut().insert(stream, false);
+        Listening { heard: Rc::clone(self), stream }
+    }
+
+    /// Frames that have begun so far.
+    pub(crate) fn frames(&self) -> u64 {
+        self.frames.get()
+    }
+
+    /// Those of them that belong to answers.
+    pub(crate) fn spoken(&self) -> u64 {
+        self.spoken.get()
+    }
+
+    /// A frame has begun and is not complete.
+    pub(crate) fn is_within(&self) -> bool {
+        self.header.get().1 > 0 || self.payload_left.get() > 0
+    }
+
+    fn pass(&self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let left = self.payload_left.get();
+            if left > 0 {
+                let used = bytes.len().min(left as usize);
+                self.payload_left.set(left - used as u32);
+                bytes = bytes.get(used..).unwrap_or_default();
+                continue;
+            }
+            let (mut header, mut have) = self.header.get();
+            let mut used = 0;
+            for (to, from) in header.iter_mut().skip(have).zip(bytes) {
+                *to = *from;
+                used += 1;
+            }
+            have += used;
+            bytes = bytes.get(used..).unwrap_or_default();
+            if have < header.len() {
+                return self.header.set((header, have));
+            }
+            self.header.set((header, 0));
+            self.frame(header);
+        }
+    }
+
+    fn frame(&self, header: [u8; 9]) {
+        let [high, middle, low, kind, flags, id @ ..] = header;
+        self.payload_left.set(u32::from_be_bytes([0, high, middle, low]));
+        self.frames.set(self.frames.get() + 1);
+        if !matches!(kind, DATA | HEADERS) {
+            return;
+        }
+        self.spoken.set(self.spoken.get() + 1);
+        if flags & END_STREAM != 0
+            && let Some(ended) = self.streams.borrow_mut().get_mut(&(u32::from_be_bytes(id) & 0x7fff_ffff))
+        {
+            *ended = true;
+        }
+    }
+}
+
+/// A connection to a server: its bytes are heard on their way to the `h2` crate.
+#[derive(Debug)]
+pub(crate) struct Hearing<S> {
+    io: S,
+    heard: Rc<Heard>,
+}
+
+impl<S> Hearing<S> {
+    pub(crate) fn new(io: S, heard: &Rc<Heard>) -> Hearing<S> {
+        Hearing { io, heard: Rc::clone(heard) }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Hearing<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = into.filled().len();
+        ready!(Pin::new(&mut self.io).poll_read(context, into))?;
+        self.heard.pass(into.filled().get(before..).unwrap_or_default());
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Hearing<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
+        let [_, high, middle, low] = (payload.len() as u32).to_be_bytes();
+        [&[high, middle, low, kind, flags, 0x80, 0, 0, stream][..], payload].concat()
+    }
+
+    #[test]
+    fn ends_of_streams_are_heard_however_the_bytes_are_cut() {
+        let bytes = [
+            frame(4, END_STREAM, 0, &[0; 6]),
+            frame(HEADERS, 4, 1, b"head"),
+            frame(DATA, END_STREAM, 3, b""),
+            frame(DATA, 0, 1, &[END_STREAM; 300]),
+        ]
+        .concat();
+        for step in 1..bytes.len() {
+            let heard = Rc::<Heard>::default();
+            let (one, three) = (heard.listen(1), heard.listen(3));
+            for piece in bytes.chunks(step) {
+                heard.pass(piece);
+            }
+            assert_eq!((one.has_ended(), three.has_ended()), (false, true), "{step}");
+            assert_eq!((heard.frames(), heard.spoken()), (4, 3), "{step}");
+            assert!(!heard.is_within(), "{step}");
+            heard.pass(&frame(HEADERS, 5, 1, b"trailers")[..step.min(16)]);
+            assert_eq!((one.has_ended(), heard.is_within()), (step >= 9, true), "{step}");
+            drop((one, three));
+            assert!(heard.streams.borrow().is_empty());
+        }
+    }
+}
