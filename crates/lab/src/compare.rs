@@ -179,10 +179,9 @@ fn row(
     let medians = summary::median(&figures(mine)).zip(summary::median(&figures(theirs)));
     // The baseline over itself says nothing; it is compared as it is.
     let over = over.filter(|over| mine.model != *over);
-    for (which, record) in [("first", first), ("second", second)] {
-        if let Some((outcome, why)) = over.and_then(|over| unusable_baseline(record, mine, over)) {
-            let why = format!("{why} in the {which} record; --absolute compares figures as they are");
-            return Row { outcome: outcome(why), ..not(mine, "") };
+    for side in [("first", first), ("second", second)] {
+        if let Some(outcome) = over.and_then(|over| unusable_baseline(side, mine, over)) {
+            return Row { outcome, ..not(mine, "") };
         }
     }
     let (a, b) = match over {
@@ -208,19 +207,18 @@ fn baseline_of<'a>(record: &'a Record, cell: &Cell, over: &str) -> Option<&'a Ce
     record.cells.iter().find(|base| base.model == over && base.load == cell.load)
 }
 
-/// Why nothing can be said over the baseline of a cell's load, as a clause, and the outcome that this is;
+/// The outcome of a cell if the record that `which` names says nothing usable of the baseline of its load;
 /// `None` if it can.
-fn unusable_baseline(record: &Record, cell: &Cell, over: &str) -> Option<(fn(String) -> Outcome, String)> {
-    match baseline_of(record, cell, over) {
-        None => Some((Outcome::Not, format!("its baseline {over} is not"))),
-        Some(base) if base.skipped.is_some() => {
-            Some((Outcome::Not, format!("its baseline {over} did not run")))
-        }
-        Some(base) if base.verdict.level == Level::Invalid => {
-            Some((Outcome::Invalid, format!("its baseline {over} is INVALID")))
-        }
-        Some(_) => None,
-    }
+fn unusable_baseline((which, record): (&str, &Record), cell: &Cell, over: &str) -> Option<Outcome> {
+    let (make, why): (fn(String) -> Outcome, _) = match baseline_of(record, cell, over) {
+        None => (Outcome::Not, "is not"),
+        Some(base) if base.skipped.is_some() => (Outcome::Not, "did not run"),
+        Some(base) if base.verdict.level == Level::Invalid => (Outcome::Invalid, "is INVALID"),
+        Some(_) => return None,
+    };
+    Some(make(format!(
+        "its baseline {over} {why} in the {which} record; --absolute compares figures as they are"
+    )))
 }
 
 /// A cell's figures over those of the baseline in the same blocks.
