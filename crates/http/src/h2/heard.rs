@@ -4,6 +4,7 @@
 //! end, whether a frame has begun and is not complete, and whether anything came at all. A reset behind an
 //! answer (RFC 9113 §8.1) and one in its midst look the same without it.
 
+use super::frames::{DATA, END_STREAM, HEADERS, Header, Walk};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::io::{self, IoSlice};
@@ -12,16 +13,10 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const END_STREAM: u8 = 0x1;
-
 /// What has been heard from a server.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Heard {
-    header: Cell<([u8; 9], usize)>,
-    /// Bytes of the frame at hand that are still to come.
-    payload_left: Cell<u32>,
+    walk: RefCell<Walk>,
     frames: Cell<u64>,
     /// Of them, those of answers.
     spoken: Cell<u64>,
@@ -49,6 +44,17 @@ impl Drop for Listening {
     }
 }
 
+impl Default for Heard {
+    fn default() -> Heard {
+        Heard {
+            walk: RefCell::new(Walk::of_server()),
+            frames: Cell::default(),
+            spoken: Cell::default(),
+            streams: RefCell::default(),
+        }
+    }
+}
+
 impl Heard {
     /// Listens for the end of a stream that was just opened.
     pub(crate) fn listen(self: &Rc<Heard>, stream: u32) -> Listening {
@@ -68,44 +74,27 @@ impl Heard {
 
     /// A frame has begun and is not complete.
     pub(crate) fn is_within(&self) -> bool {
-        self.header.get().1 > 0 || self.payload_left.get() > 0
+        !self.walk.borrow().is_between()
     }
 
     fn pass(&self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
-            let left = self.payload_left.get();
-            if left > 0 {
-                let used = bytes.len().min(left as usize);
-                self.payload_left.set(left - used as u32);
-                bytes = bytes.get(used..).unwrap_or_default();
-                continue;
-            }
-            let (mut header, mut have) = self.header.get();
-            let mut used = 0;
-            for (to, from) in header.iter_mut().skip(have).zip(bytes) {
-                *to = *from;
-                used += 1;
-            }
-            have += used;
+            let (used, header) = self.walk.borrow_mut().step(bytes);
             bytes = bytes.get(used..).unwrap_or_default();
-            if have < header.len() {
-                return self.header.set((header, have));
+            if let Some(header) = header {
+                self.frame(header);
             }
-            self.header.set((header, 0));
-            self.frame(header);
         }
     }
 
-    fn frame(&self, header: [u8; 9]) {
-        let [high, middle, low, kind, flags, id @ ..] = header;
-        self.payload_left.set(u32::from_be_bytes([0, high, middle, low]));
+    fn frame(&self, Header { kind, flags, stream, .. }: Header) {
         self.frames.set(self.frames.get() + 1);
         if !matches!(kind, DATA | HEADERS) {
             return;
         }
         self.spoken.set(self.spoken.get() + 1);
         if flags & END_STREAM != 0
-            && let Some(ended) = self.streams.borrow_mut().get_mut(&(u32::from_be_bytes(id) & 0x7fff_ffff))
+            && let Some(ended) = self.streams.borrow_mut().get_mut(&stream)
         {
             *ended = true;
         }

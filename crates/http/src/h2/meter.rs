@@ -4,7 +4,9 @@
 //! on them: how long a header block is, and how many frames are looked at in one turn, so that a connection
 //! which sends many small frames gives way to others.
 
-use super::PREFACE;
+use super::frames::{
+    ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, Header, SETTINGS, WINDOW_UPDATE, Walk,
+};
 use super::settings::Misbehaviour;
 
 /// Frames that are let through in one turn. Also the most of the small DATA frames that wait for their
@@ -28,20 +30,10 @@ impl Cost {
 
 const TOKEN: i64 = 1000;
 
-/// Where in the stream of frames the bytes have come to.
-#[derive(Debug)]
-enum Place {
-    Preface { seen: usize },
-    Header { have: usize, bytes: [u8; 9] },
-    Payload { left: u32 },
-}
-
-const START: Place = Place::Header { have: 0, bytes: [0; 9] };
-
 /// The frames that a peer sends, as far as they cost.
 #[derive(Debug)]
 pub(crate) struct Meter {
-    place: Place,
+    walk: Walk,
     /// Thousandths.
     tokens: i64,
     rules: Misbehaviour,
@@ -57,7 +49,7 @@ impl Meter {
     /// Of a connection that begins with the client's preface.
     pub(crate) fn new(rules: Misbehaviour, now: u32) -> Meter {
         Meter {
-            place: Place::Preface { seen: 0 },
+            walk: Walk::of_client(),
             tokens: i64::from(rules.burst) * TOKEN,
             rules,
             filled_at: now,
@@ -93,7 +85,7 @@ impl Meter {
 
     /// A frame or a header block has begun and is not complete.
     pub(crate) fn is_within(&self) -> bool {
-        self.block.is_some() || !matches!(self.place, Place::Header { have: 0, .. })
+        self.block.is_some() || !self.walk.is_between()
     }
 
     /// Something costs so much.
@@ -122,37 +114,15 @@ impl Meter {
     pub(crate) fn pass(&mut self, bytes: &[u8]) -> usize {
         let mut at = 0;
         while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
-            match &mut self.place {
-                Place::Preface { seen } => {
-                    let used = rest.len().min(PREFACE.len() - *seen);
-                    (*seen, at) = (*seen + used, at + used);
-                    if *seen == PREFACE.len() {
-                        self.place = START;
-                    }
-                }
-                Place::Header { have, bytes: header } => {
-                    for (to, from) in header.iter_mut().skip(*have).zip(rest) {
-                        *to = *from;
-                        (*have, at) = (*have + 1, at + 1);
-                    }
-                    if *have == header.len() {
-                        let header = *header;
-                        self.frame(header);
-                        if self.is_exhausted {
-                            break;
-                        }
-                    }
-                }
-                Place::Payload { left } => {
-                    let used = rest.len().min(*left as usize);
-                    at += used;
-                    *left -= used as u32;
-                    if *left == 0 {
-                        self.place = START;
-                    }
+            let (used, header) = self.walk.step(rest);
+            at += used;
+            if let Some(header) = header {
+                self.frame(header);
+                if self.is_exhausted {
+                    break;
                 }
             }
-            if self.is_turn_over() && matches!(self.place, Place::Header { have: 0, .. }) {
+            if self.is_turn_over() && self.walk.is_between() {
                 break;
             }
         }
@@ -160,27 +130,17 @@ impl Meter {
     }
 
     /// A frame begins.
-    fn frame(&mut self, header: [u8; 9]) {
-        const END_STREAM: u8 = 0x1;
-        const ACK: u8 = 0x1;
-        const END_HEADERS: u8 = 0x4;
-        let [high, middle, low, kind, flags, ..] = header;
-        let length = u32::from_be_bytes([0, high, middle, low]);
-        self.place = if length == 0 { START } else { Place::Payload { left: length } };
+    fn frame(&mut self, Header { length, kind, flags, .. }: Header) {
         self.turn += 1;
         self.frames += 1;
         match kind {
-            // DATA
-            0 if length == 0 && flags & END_STREAM == 0 => self.charge(Cost::ONE),
-            0 => self.earn(length.into(), 0),
-            // HEADERS
-            1 => self.block = (flags & END_HEADERS == 0).then_some((0, length)),
-            // SETTINGS; that of PING costs, as no server asks for many
-            4 if flags & ACK != 0 => {}
-            // WINDOW_UPDATE
-            8 => self.charge(Cost::QUARTER),
-            // CONTINUATION
-            9 => {
+            DATA if length == 0 && flags & END_STREAM == 0 => self.charge(Cost::ONE),
+            DATA => self.earn(length.into(), 0),
+            HEADERS => self.block = (flags & END_HEADERS == 0).then_some((0, length)),
+            // That of PING costs, as no server asks for many.
+            SETTINGS if flags & ACK != 0 => {}
+            WINDOW_UPDATE => self.charge(Cost::QUARTER),
+            CONTINUATION => {
                 let (frames, bytes) = self.block.unwrap_or_default();
                 let (frames, bytes) = (frames + 1, bytes.saturating_add(length));
                 self.is_exhausted |= frames > CONTINUATIONS_MAX || bytes > BLOCK_BYTES_MAX;
@@ -195,6 +155,7 @@ impl Meter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::h2::PREFACE;
 
     fn frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
         let [_, high, middle, low] = (payload.len() as u32).to_be_bytes();

@@ -6,6 +6,7 @@
 //! protocol.
 //! A connection of a server is in `server/http2`, one of a client in `client/http2`.
 
+mod frames;
 pub(crate) mod head;
 mod heard;
 mod meter;

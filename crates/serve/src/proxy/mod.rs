@@ -725,7 +725,7 @@ async fn drain(
             }
             Err(failure) => {
                 let why = format!("{}: {failure}", pump.pick.server().address());
-                if !matches!(failure.why, Why::Client(_)) {
+                if !failure.is_of_the_client() {
                     tally.fault(&why);
                 }
                 return spool.end(Err(why));
@@ -738,9 +738,9 @@ async fn drain(
 fn refused(address: &str, failure: &Failure, asking: &flow::Context) -> Answer {
     let (status, what) = failure.told();
     let told = format!("{address}: {failure}");
-    match failure.why {
-        Why::Client(_) => asking.client_fault(told),
-        _ => asking.fault(told),
+    match failure.is_of_the_client() {
+        true => asking.client_fault(told),
+        false => asking.fault(told),
     }
     let mut refusal = page::refusal(status, asking, what);
     if status == Status::SERVICE_UNAVAILABLE {
@@ -976,7 +976,7 @@ impl Pump {
                 let send = |context: &mut Context<'_>| {
                     sending.poll(context);
                     // The client's body has failed: there is no client left to answer.
-                    let failed = sending.failed.take_if(|failed| matches!(failed.why, Why::Client(_)));
+                    let failed = sending.failed.take_if(|failed| failed.is_of_the_client());
                     failed.map_or(Poll::Pending, |failed| Poll::Ready(Err(failed.why)))
                 };
                 turns.poll(context, send, |context| what.as_mut().poll(context).map(Ok))
@@ -1075,7 +1075,7 @@ impl Stream for Answering {
             }
             Err(failure) => {
                 this.next = None;
-                if !matches!(failure.why, Why::Client(_)) {
+                if !failure.is_of_the_client() {
                     this.tally.fault(&format!("{}: {failure}", pump.pick.server().address()));
                 }
                 Poll::Ready(Some(Err(failure)))

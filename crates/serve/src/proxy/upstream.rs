@@ -140,6 +140,11 @@ impl Failure {
         matches!(self.why, Why::Unanswered(_) | Why::NotActedOn(_))
     }
 
+    /// Whether it is the client that failed: that is no fault of the server's, nor of this side.
+    pub(super) fn is_of_the_client(&self) -> bool {
+        matches!(self.why, Why::Client(_))
+    }
+
     /// Whether the server has said that it did not act on the request.
     pub(super) fn is_not_acted_on(&self) -> bool {
         matches!(self.why, Why::NotActedOn(_))
