@@ -5,6 +5,7 @@
 //! request cannot stall both sides. Start at [`drive`].
 
 use crate::answer::{Fault, Reader, Step, Whole, Wrong};
+use crate::broadcast::Member;
 use crate::handshake::{or_expired, secure};
 use crate::hold;
 use crate::http2;
@@ -159,8 +160,8 @@ pub(crate) async fn drive(worker: Rc<Worker>, number: u32) {
         match end {
             End::InOrder => {
                 worker.counts.borrow_mut().closed_in_order += 1;
-                // The server may do that; but a held connection must not end.
-                if worker.hold().is_none() {
+                // The server may do that; but a connection that is held, or waits for messages, must not end.
+                if worker.hold().is_none() && worker.plan.broadcast.is_none() {
                     continue;
                 }
             }
@@ -338,6 +339,7 @@ async fn converse(
         answered: None,
         has_sent: false,
         now: worker.now(),
+        member: worker.plan.broadcast.as_ref().map(|_| Box::default()),
     };
     let end = loop {
         let messages = talk.take(number);
@@ -467,6 +469,8 @@ struct Talk<'a> {
     has_sent: bool,
     /// The time of the last event: read once for all of its bytes.
     now: u64,
+    /// Where the load is a broadcast.
+    member: Option<Box<Member>>,
 }
 
 impl Talk<'_> {
@@ -475,6 +479,9 @@ impl Talk<'_> {
     fn take(&mut self, number: u32) -> Option<AnyBuf> {
         let Talk { worker, seat, now, .. } = *self;
         if worker.is_open_loop() {
+            if let Some(joining) = self.joining() {
+                return Some(joining);
+            }
             if self.flight.len() > 0 || seat.has(PARKED) {
                 return None;
             }
@@ -489,7 +496,10 @@ impl Talk<'_> {
                     None => return None,
                 },
             };
-            return Some(self.ask(number, 1, due, late));
+            return Some(match worker.plan.broadcast.is_some() {
+                true => self.publish(due, late),
+                false => self.ask(number, 1, due, late),
+            });
         }
         let room = worker.room(seat, self.flight.len());
         match worker.grant(number, room, now) {
@@ -510,6 +520,27 @@ impl Talk<'_> {
         self.worker.sent(count);
         self.watch();
         bytes
+    }
+
+    /// What a member of a broadcast sends before anything else.
+    fn joining(&mut self) -> Option<AnyBuf> {
+        let member = self.member.as_mut().filter(|member| !member.has_joined)?;
+        member.has_joined = true;
+        let joining = self.worker.plan.broadcast.as_ref()?.joining()?;
+        Some(AnyBuf::from(joining))
+    }
+
+    /// A message of a broadcast. Nothing is waited for in its name: its deliveries are counted where they
+    /// come.
+    fn publish(&mut self, due: u64, late: u64) -> AnyBuf {
+        let worker = self.worker;
+        let (Some(broadcast), Some(member)) = (&worker.plan.broadcast, &mut self.member) else {
+            return AnyBuf::from(Vec::new());
+        };
+        let mark = worker.publish(member, due, self.now, late);
+        self.seat.set(ASKED);
+        self.has_sent = true;
+        AnyBuf::from(broadcast.frame(&mark))
     }
 
     /// Starts the timeout of the oldest request.
@@ -551,6 +582,11 @@ impl Talk<'_> {
     #[inline]
     fn read(&mut self, mut bytes: &[u8]) -> Option<End> {
         let worker = self.worker;
+        if let (Some(member), Some(broadcast)) = (&mut self.member, &worker.plan.broadcast) {
+            let (seat, now) = (self.seat, self.now);
+            member.take(broadcast, bytes, |member, mark| worker.delivered(seat, member, mark, now));
+            return None;
+        }
         while !bytes.is_empty() {
             let Some(asked) = self.flight.first.filter(|_| self.answered.is_none()) else {
                 return Some(End::Failed(Kind::Protocol, Fault::Unsolicited.to_string()));

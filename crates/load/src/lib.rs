@@ -16,6 +16,7 @@
 
 mod answer;
 pub mod ask;
+pub mod broadcast;
 pub mod clock;
 mod connection;
 mod course;

@@ -2,6 +2,7 @@
 //!
 //! Data and its validation; no I/O. Start at [`Plan`].
 
+use crate::broadcast::Broadcast;
 use crate::direct::Direct;
 use crate::error::Error;
 use crate::hold::Hold;
@@ -67,6 +68,9 @@ pub struct Plan {
     pub http2: bool,
     /// Closed or open loop.
     pub pace: Pace,
+    /// Each message has to reach all connections, and each arrival counts as an answer; `None`: each message
+    /// has an answer of its own.
+    pub broadcast: Option<Arc<Broadcast>>,
     /// A load that changes: the rate in open loop, the connections that send in closed loop. `None`:
     /// constant.
     pub stages: Option<Profile>,
@@ -483,6 +487,7 @@ impl Plan {
             pipeline: 1,
             http2: false,
             pace: Pace::Closed,
+            broadcast: None,
             stages: None,
             connect_rate: None,
             connecting_max: 256,
@@ -676,6 +681,9 @@ impl Plan {
         if let Pace::Hold(hold) = self.pace {
             self.check_hold(hold)?;
         }
+        if self.broadcast.is_some() {
+            self.check_broadcast()?;
+        }
         if let Pace::Open { per_second, .. } = self.pace {
             if !(per_second.is_finite() && (1e-3..=1e8).contains(&per_second)) {
                 return refuse("-r: from 0.001 to 100000000 requests per second");
@@ -685,6 +693,30 @@ impl Plan {
                     "--pipeline with -r: a rate is met by connections (-c), each with one request in flight",
                 );
             }
+        }
+        Ok(())
+    }
+
+    /// Whether this can be broadcast.
+    fn check_broadcast(&self) -> Result<(), Error> {
+        let refuse = |why: &str| Err(Error::usage(why));
+        if !self.target.scheme.is_websocket() {
+            return refuse("--broadcast: ws:// and wss:// only");
+        }
+        if !matches!(self.pace, Pace::Open { .. }) {
+            return refuse(
+                "--broadcast: messages are sent on schedule (--rate), and connections are not held apart",
+            );
+        }
+        if self.connections < 2 {
+            return refuse(
+                "-c 1 with --broadcast: at least two connections, one that sends and one that gets it",
+            );
+        }
+        if self.processes > 1 || !self.split.is_whole() {
+            return refuse(
+                "--broadcast with --processes or --part: what is expected to arrive is known within one process (more threads: -t)",
+            );
         }
         Ok(())
     }

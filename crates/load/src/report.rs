@@ -97,6 +97,17 @@ fn cell(plan: &Plan, outcome: &Outcome) -> Cell {
     cell.histogram = Some(latencies.response.to_base64());
     cell.runs = vec![run(outcome, &cell)];
     cell.details.held = held(plan, outcome);
+    cell.details.broadcast = plan.broadcast.as_ref().map(|_| {
+        let told = &counts.broadcast;
+        record::Broadcast {
+            members: told.members,
+            published: told.published,
+            expected: told.expected(),
+            missing: told.expected().saturating_sub(counts.completed),
+            repeated: told.repeated,
+            to_sender: told.own > 0,
+        }
+    });
     cell.details.handshakes = outcome.handshakes.as_ref().map(|handshakes| Handshakes {
         full: handshakes.full,
         resumed: handshakes.resumed,

@@ -2,6 +2,7 @@
 //!
 //! Start at [`run`].
 
+use crate::broadcast::Fan;
 use crate::course::Course;
 use crate::error::Error;
 use crate::plan::{Pace, Plan, Split};
@@ -258,6 +259,7 @@ pub(crate) fn with_workers<R>(
             stop: Arc::clone(stop),
             over: Arc::clone(&over),
             news: news.clone(),
+            fan: Arc::clone(&conductor.fan),
             spare,
         };
         let thread = thread::Builder::new().name(format!("load {index}")).spawn(move || worker::run(task));
@@ -342,6 +344,7 @@ pub(crate) struct Conductor {
     /// How workers that are ready are told what to do.
     orders: Vec<Orders>,
     connected: u32,
+    fan: Arc<Fan>,
     /// Slices of a second that are told.
     per_second: u32,
     /// Slices that not all workers have told yet.
@@ -372,6 +375,7 @@ impl Conductor {
             spare: Vec::new(),
             orders: Vec::new(),
             connected: 0,
+            fan: Arc::default(),
             per_second: plan.slices,
             slices: BTreeMap::new(),
             second: None,
@@ -446,6 +450,7 @@ impl Conductor {
         // measured.
         let begin = self.epoch.elapsed();
         let order = Order { begin_ns: begin.as_nanos() as u64, probe, last };
+        self.fan.begin(self.connected, self.workers, (begin + plan.warmup).as_nanos() as u64);
         for worker in &self.orders {
             // One that is gone has told why, or its silence is noticed.
             let _ = worker.send(order);
@@ -477,6 +482,9 @@ impl Conductor {
         let sum = |what: fn(&Done) -> u32| dones.iter().map(what).sum();
         let mut counts = Counts::default();
         dones.iter().for_each(|done| counts.add(&done.counts));
+        if plan.broadcast.is_some() {
+            self.deliver(&mut counts);
+        }
         let client = Client {
             cpu: last.cpu.zip(first.cpu).and_then(|(last, first)| last.checked_sub(first)),
             wait: last
@@ -524,6 +532,18 @@ impl Conductor {
             interrupted,
             lost: Vec::new(),
         })
+    }
+
+    /// Adds what a broadcast has come to: expected are the deliveries of all messages, and what has not
+    /// arrived has failed.
+    fn deliver(&self, counts: &mut Counts) {
+        counts.broadcast.add(&self.fan.told());
+        counts.sent = counts.broadcast.expected();
+        let missing = counts.sent.saturating_sub(counts.completed);
+        counts.errors.timeout += missing;
+        if missing > 0 {
+            counts.name("a delivery that did not come", missing);
+        }
     }
 
     /// Waits for the end of the time in which a rate is offered, where nothing more is due in it. Rates and

@@ -2,6 +2,7 @@
 //!
 //! Start at [`Tally`].
 
+use crate::broadcast::Told;
 use crate::hold::Held;
 use ringroad_measure::Histogram;
 use ringroad_measure::record::Errors;
@@ -41,6 +42,9 @@ pub struct Counts {
     pub cut_off: u64,
     /// The fate of held connections.
     pub held: Held,
+    /// What was broadcast. Then `sent` is the number of deliveries that were expected.
+    #[serde(default)]
+    pub broadcast: Told,
     /// Bytes received.
     pub bytes_received: u64,
     /// Bytes of all bodies of answers that were completed.
@@ -64,6 +68,7 @@ impl Counts {
         self.unsent += unsent;
         self.cut_off += other.cut_off;
         self.held.add(&other.held);
+        self.broadcast.add(&other.broadcast);
         self.bytes_received += other.bytes_received;
         self.body_bytes += other.body_bytes;
         for (status, count) in &other.statuses {

@@ -44,6 +44,14 @@ pub fn verdict(plan: &Plan, outcome: &Outcome) -> Verdict {
         add((no_port > 0).then(|| Caveat::Other(without_port(no_port))));
         add(Caveat::failures(others, counts.sent).filter(|_| !said));
         add(Caveat::unsent(counts.unsent, counts.unsent + counts.sent));
+        let repeated = counts.broadcast.repeated;
+        add((repeated > 0).then(|| {
+            Caveat::Other(format!(
+                "{} came to a connection that had got the message before: the server sends messages more than once, or a \
+                 connection has joined more than once.",
+                counted(repeated, "delivery")
+            ))
+        }));
     }
     // Seconds in any case, so that what several parts say of it differs in its numbers alone.
     let longest_s = tally.unanswered_ns as f64 / 1e9;
@@ -101,7 +109,9 @@ pub fn verdict(plan: &Plan, outcome: &Outcome) -> Verdict {
             if let Pace::Open { per_second, .. } = plan.pace
                 && plan.count.is_none()
             {
-                add(behind(per_second, tally.completed, seconds));
+                // Each message of a broadcast is due at all of its receivers.
+                let each = plan.broadcast.as_ref().map_or(1, |_| counts.broadcast.receivers());
+                add(behind(per_second * each as f64, tally.completed, seconds));
             }
             let late = tally.latencies.late.as_ref();
             let late_ns = |q| late.and_then(|late| late.quantile_ns(q)).map(|ns| ns as f64 / 1e3);
@@ -185,6 +195,9 @@ fn behind(per_second: f64, completed: u64, seconds: f64) -> Option<Caveat> {
 
 /// So few requests that not every connection need get one.
 fn is_few(plan: &Plan) -> bool {
+    if plan.broadcast.is_some() {
+        return false;
+    }
     let wanted = u64::from(plan.connections).saturating_mul(2);
     let due = match plan.pace {
         Pace::Closed | Pace::Hold(_) => None,

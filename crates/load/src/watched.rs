@@ -116,6 +116,7 @@ pub fn watched(
         stop: Arc::default(),
         over: Arc::default(),
         news,
+        fan: Arc::default(),
         spare: spare.1,
     };
     let mut choice = choice.clone();

@@ -11,6 +11,7 @@ mod seat;
 mod shares;
 
 use crate::answer::{Seen, Whole};
+use crate::broadcast::{Fan, Mark, Member};
 use crate::connection::Asked;
 use crate::error::Error;
 use crate::hold::Hold;
@@ -99,6 +100,12 @@ pub(crate) struct Worker {
     pub(crate) handshakes: RefCell<Option<Box<Handshakes>>>,
     /// Whether, and how, what was on its way at the end was cut off.
     pub(crate) cut: Cell<Option<Cut>>,
+    /// Where the load is a broadcast: what all workers know together.
+    fan: Arc<Fan>,
+    /// Deliveries that the others do not know of yet.
+    delivered: Cell<u64>,
+    /// This worker has messages to send.
+    publishes: Cell<bool>,
     trouble: RefCell<Option<Error>>,
 }
 
@@ -335,6 +342,9 @@ impl Worker {
             idle_open: Cell::new(0),
             handshakes: RefCell::default(),
             cut: Cell::new(None),
+            fan: Arc::clone(&task.fan),
+            delivered: Cell::new(0),
+            publishes: Cell::new(true),
             trouble: RefCell::new(None),
             plan: Arc::clone(plan),
         }
@@ -894,6 +904,53 @@ impl Worker {
         next.is_some_and(|due| due.saturating_add(self.begin_ns.get()) > now)
     }
 
+    /// A message of a broadcast that is due at `due` and sent now, by this member.
+    pub(crate) fn publish(&self, member: &mut Member, due: u64, sent: u64, late: u64) -> Mark {
+        let number = self.fan.publish(due);
+        member.own = Some(number);
+        Mark { number, due, sent, late }
+    }
+
+    /// Counts a delivery, unless its message was due before the measured time.
+    pub(crate) fn delivered(&self, seat: &Seat, member: &mut Member, mark: Mark, now: u64) {
+        let window_ns = self.fan.window_ns();
+        if mark.due < window_ns {
+            return;
+        }
+        if self.window_ns.get() != window_ns {
+            // Another worker began first. The order, which says the same, is on its way.
+            self.window_ns.set(window_ns);
+            self.end_ns.set(NEVER - 1);
+        }
+        let mut counts = self.counts.borrow_mut();
+        if !member.is_new(mark.number) {
+            counts.broadcast.repeated += 1;
+            return;
+        }
+        counts.completed += 1;
+        counts.answers += 1;
+        drop(counts);
+        seat.set(SERVED | ALIVE);
+        self.delivered.set(self.delivered.get() + 1);
+        if member.own == Some(mark.number) {
+            self.fan.came_back();
+        }
+        self.completed(now, mark.due, mark.sent, mark.late);
+    }
+
+    /// Whether nothing is to be delivered any more, now that this worker has sent all of its messages. Tells
+    /// the others what has arrived here.
+    fn is_delivered(&self, now: u64) -> bool {
+        if self.plan.broadcast.is_none() {
+            return true;
+        }
+        self.fan.arrived(self.delivered.take());
+        if self.publishes.replace(false) {
+            self.fan.ends();
+        }
+        self.fan.is_whole(Duration::from_nanos(now.saturating_sub(self.last_ns.get())))
+    }
+
     /// Wakes connections past their timeout.
     pub(crate) fn sweep(&self, now: u64) {
         let limit = self.plan.timeout.as_nanos() as u64;
@@ -1025,6 +1082,7 @@ mod tests {
             stop: Arc::default(),
             over: Arc::default(),
             news: mpsc::channel().0,
+            fan: Arc::default(),
             spare: mpsc::channel().1,
         }
     }

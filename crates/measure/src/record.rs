@@ -167,6 +167,9 @@ pub struct Details {
     /// Totals of held connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<Held>,
+    /// Totals of a broadcast.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub broadcast: Option<Broadcast>,
     /// Handshakes of TLS, which are in no latency.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handshakes: Option<Handshakes>,
@@ -437,6 +440,24 @@ pub struct Held {
     pub health: String,
     /// A sentence for everything that is not normal.
     pub findings: Vec<String>,
+}
+
+/// What became of messages that each had to reach all connections. Such a cell counts deliveries where others
+/// count answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Broadcast {
+    /// Connections that there were when the load began.
+    pub members: u64,
+    /// Messages that were sent.
+    pub published: u64,
+    /// Deliveries that were expected.
+    pub expected: u64,
+    /// Of these, such as did not come in time.
+    pub missing: u64,
+    /// Deliveries of a message that the connection had got before.
+    pub repeated: u64,
+    /// Whether senders get their own messages.
+    pub to_sender: bool,
 }
 
 /// What bounded the rate of a cell.

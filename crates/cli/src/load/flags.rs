@@ -14,6 +14,7 @@ const CONNECTION: &str = "Connection";
 const CHECK: &str = "Checks";
 const OUTPUT: &str = "Output";
 const HOLD: &str = "Long-lived connections";
+const BROADCAST: &str = "Broadcast";
 const PROCESS: &str = "Threads and processes";
 const PARTS: &str = "Several machines";
 
@@ -214,6 +215,8 @@ pub(crate) struct LoadFlags {
 
     #[command(flatten)]
     pub(crate) hold: HoldFlags,
+    #[command(flatten)]
+    pub(crate) broadcast: BroadcastFlags,
     /// Threads [default: one per CPU; half of them if the server is on this machine]
     #[arg(short, long, value_name = "N", help_heading = PROCESS)]
     pub(crate) threads: Option<u32>,
@@ -285,6 +288,20 @@ pub(crate) struct HoldFlags {
     /// unavailable
     #[arg(long, value_name = "N", requires = "hold", help_heading = HOLD)]
     pub(crate) retry_limit: Option<u32>,
+}
+
+/// `load --broadcast` and what belongs to it.
+#[derive(Args, Debug)]
+pub(crate) struct BroadcastFlags {
+    /// Each message that one connection of ws:// sends has to reach all of them: count the deliveries, and
+    /// their latency. The connections send in turn, 1 message a second together or --rate. {mark} in --body
+    /// is where the mark goes, by which a message is known
+    #[arg(long, conflicts_with_all = ["hold", "ramp", "pipeline", "http2", "idle", "processes", "part", "calibrate", "plan"], help_heading = BROADCAST)]
+    pub(crate) broadcast: bool,
+    /// With --broadcast: what each connection sends first, as a subscription. Let --warmup be longer than it
+    /// takes
+    #[arg(long, value_name = "TEXT", requires = "broadcast", help_heading = BROADCAST)]
+    pub(crate) join: Option<String>,
 }
 
 /// The measured time. Behind -d curl, hey and oha take a body.

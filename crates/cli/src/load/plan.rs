@@ -7,6 +7,7 @@ use super::urls::{self, Url};
 use crate::complaint::{USAGE, name};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use ringroad_load::broadcast::Broadcast;
 use ringroad_load::hold::Hold;
 use ringroad_load::plan::{Body, Pace, Request, Sockets, Stages, pattern, ramp, stages};
 use ringroad_load::schedule::Arrivals;
@@ -23,6 +24,9 @@ const CONNECTIONS: u32 = 10;
 
 /// The default first rate of a search.
 const FIRST_RATE: f64 = 1000.0;
+
+/// Messages per second of a broadcast without a rate.
+const FIRST_BROADCAST_RATE: f64 = 1.0;
 
 /// The URL for `--calibrate` alone, which only needs a scheme.
 const ANY_URL: &str = "http://127.0.0.1/";
@@ -71,6 +75,18 @@ fn all_urls(
         all.extend(of_file);
     }
     Ok(all)
+}
+
+/// The text of the messages of a broadcast, if there is one.
+fn broadcast_text(flags: &LoadFlags, sent: Option<&[u8]>) -> Result<Option<String>, Complaint> {
+    if !flags.broadcast.broadcast {
+        return Ok(None);
+    }
+    let text = match sent {
+        Some(body) => String::from_utf8(body.to_vec()),
+        None => Ok(Broadcast::padded(flags.length.unwrap_or(64))),
+    };
+    text.map(Some).map_err(|_| refusal("--broadcast: the message is text of UTF-8"))
 }
 
 /// The plan that these flags ask for, for `url` instead of their own if there is one.
@@ -132,6 +148,10 @@ pub(super) fn of(
     if flags.expect_body.as_ref().is_some_and(String::is_empty) {
         return refuse("--expect-body: a text is expected");
     }
+    if flags.broadcast.broadcast && !websocket {
+        return refuse("--broadcast: ws:// and wss:// only");
+    }
+    let mut broadcast = None;
     let (others, messages) = if tcp || websocket {
         let bytes = match (sent, flags.length) {
             (Some(_), Some(_)) => return refuse("--body with --length: the body has a length"),
@@ -141,6 +161,10 @@ pub(super) fn of(
         // Any server answers a ping; only an echo answers a message with itself.
         let is_chosen = flags.body.is_some() || flags.body_file.is_some() || flags.length.is_some();
         let pings = websocket && flags.hold.hold && !is_chosen;
+        if let Some(text) = broadcast_text(flags, sent)? {
+            broadcast = Some(Broadcast::new(&text, flags.broadcast.join.as_deref())?);
+        }
+        let bytes = broadcast.as_ref().map_or(bytes, Broadcast::sample);
         let message = match flags.delimiter {
             _ if pings => Message::websocket_ping(&named(flags, &first), &headers(flags, learnt)?, bytes)?,
             _ if websocket => Message::websocket(&named(flags, &first), &headers(flags, learnt)?, bytes)?,
@@ -155,7 +179,9 @@ pub(super) fn of(
     let routes = routes(flags, &all)?;
     let plan = Plan { others, routes, ..Plan::new(first, messages) };
     let is_search = flags.knee.is_some();
-    let rate = flags.rate.or(is_search.then_some(FIRST_RATE));
+    let is_broadcast = flags.broadcast.broadcast;
+    let first = if is_broadcast { FIRST_BROADCAST_RATE } else { FIRST_RATE };
+    let rate = flags.rate.or((is_search || is_broadcast && flags.stages.is_none()).then_some(first));
     let open = rate.map(|per_second| Pace::Open {
         per_second,
         arrivals: if flags.poisson { Arrivals::Poisson } else { Arrivals::Constant },
@@ -225,6 +251,7 @@ pub(super) fn of(
             Some(open) => open,
             None => Pace::Closed,
         },
+        broadcast: broadcast.map(Arc::new),
         stages,
         connect_rate: flags.connect_rate,
         duration: match (length.or(flags.duration), flags.count) {

@@ -111,7 +111,12 @@ fn figures(out: &mut String, plan: &Plan, outcome: &Outcome, driver: &str) -> st
 
     let rate = PerSecond::of(tally.completed, outcome.window).unwrap_or(PerSecond(0.0));
     let bytes = if seconds > 0.0 { (tally.bytes as f64 / seconds) as u64 } else { 0 };
-    writeln!(out, "\n  requests   {} answered in the window: {rate}, {}/s", tally.completed, Bytes(bytes))?;
+    let (name, came, each) = match plan.broadcast {
+        Some(_) => ("deliveries", "came", "delivery"),
+        None => ("requests", "answered", "request"),
+    };
+    writeln!(out, "\n  {name:<10} {} {came} in the window: {rate}, {}/s", tally.completed, Bytes(bytes))?;
+    broadcast(out, plan, outcome)?;
     if tally.refused > 0 {
         let rate = PerSecond::of(tally.refused, outcome.window).unwrap_or(PerSecond(0.0));
         writeln!(
@@ -130,8 +135,9 @@ fn figures(out: &mut String, plan: &Plan, outcome: &Outcome, driver: &str) -> st
     }
     writeln!(
         out,
-        "  in all     {} sent, {} completed, {} failed{}{}",
+        "  in all     {} {}, {} completed, {} failed{}{}",
         counts.sent,
+        if plan.broadcast.is_some() { "expected" } else { "sent" },
         counts.completed,
         counts.errors.total() - counts.errors.connect,
         // No request was sent on a connection that was not made.
@@ -154,8 +160,8 @@ fn figures(out: &mut String, plan: &Plan, outcome: &Outcome, driver: &str) -> st
     }
     if let Some(cores) = client.cores(client.cpu).filter(|_| tally.completed > 0) {
         let cpu = client.cpu.unwrap_or_default();
-        let each = Nanos((cpu.as_nanos() / u128::from(tally.completed)) as u64);
-        writeln!(out, "  client     {each} of CPU per request, {}", busy(cores, plan))?;
+        let time = Nanos((cpu.as_nanos() / u128::from(tally.completed)) as u64);
+        writeln!(out, "  client     {time} of CPU per {each}, {}", busy(cores, plan))?;
     }
 
     if let Some(handshakes) = &outcome.handshakes {
@@ -310,6 +316,23 @@ fn stages(out: &mut String, plan: &Plan, stages: &[Stage]) -> std::fmt::Result {
     Ok(())
 }
 
+/// Messages of a broadcast, and how many each connection was to get.
+fn broadcast(out: &mut String, plan: &Plan, outcome: &Outcome) -> std::fmt::Result {
+    if plan.broadcast.is_none() {
+        return Ok(());
+    }
+    let told = &outcome.counts.broadcast;
+    let whom = match told.own {
+        0 => format!("each to {} beside its sender", counted(told.receivers(), "connection")),
+        _ => format!("each to {}", counted(told.receivers(), "connection")),
+    };
+    let repeated = match told.repeated {
+        0 => String::new(),
+        count => format!("; {} more than once", counted(count, "delivery")),
+    };
+    writeln!(out, "  messages   {}, {whom}{repeated}", told.published)
+}
+
 /// The fate of held connections.
 fn held(out: &mut String, plan: &Plan, outcome: &Outcome) -> std::fmt::Result {
     if !matches!(plan.pace, Pace::Hold(_)) {
@@ -361,6 +384,9 @@ pub(super) fn load(plan: &Plan, connections: u32, idle: u32, driver: &str) -> St
     text += &match plan.pace {
         Pace::Closed => ", closed loop".to_owned(),
         Pace::Open { arrivals, .. } if plan.stages.is_some() => format!(", open loop, {}", how(arrivals)),
+        Pace::Open { per_second, arrivals } if plan.broadcast.is_some() => {
+            format!(", broadcast at {} {}", PerSecond(per_second), how(arrivals))
+        }
         Pace::Open { per_second, arrivals } => {
             format!(", open loop at {} {}", PerSecond(per_second), how(arrivals))
         }

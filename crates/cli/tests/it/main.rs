@@ -19,6 +19,7 @@ mod lab_server;
 mod learn;
 mod load;
 mod load_answers;
+mod load_broadcast;
 mod load_calibrate;
 mod load_direct;
 mod load_hold;

@@ -3,6 +3,7 @@
 //! Orders follow each other on the same connections. Start at [`run`], then [`carry_out`].
 
 use super::{ASKED, Cut, KEPT, LOST, NEVER, OPEN, SERVED, Seat, TRIED, Worker};
+use crate::broadcast::Fan;
 use crate::connection;
 use crate::error::Error;
 use crate::pace::{self, Metronome};
@@ -47,6 +48,8 @@ pub(crate) struct Task {
     /// The run is over: a worker that still connects stops.
     pub(crate) over: Arc<AtomicBool>,
     pub(crate) news: mpsc::Sender<News>,
+    /// Where the load is a broadcast: what all workers know together.
+    pub(crate) fan: Arc<Fan>,
     /// Tallies that come back empty, to be reused.
     pub(crate) spare: mpsc::Receiver<Box<Tally>>,
 }
@@ -208,6 +211,9 @@ async fn carry_out(worker: &Rc<Worker>, task: &Task, order: &Order) -> Result<Do
         seat.unset(ASKED | SERVED);
     }
     worker.last.set(order.last);
+    worker.publishes.set(true);
+    // Those of the load before were told, or came late.
+    worker.delivered.set(0);
     worker.cut.set(None);
     let pacing = begin_load(worker, task, order);
     let slice = measure(worker, task, order).await;
@@ -395,7 +401,7 @@ async fn measure(worker: &Rc<Worker>, task: &Task, order: &Order) -> Result<u32,
         if order.probe.is_some() && now >= worker.end_ns.get() {
             worker.give_up(now, true);
         }
-        if worker.is_exhausted(now) && worker.in_flight.get() == 0 {
+        if worker.is_exhausted(now) && worker.in_flight.get() == 0 && worker.is_delivered(now) {
             return Ok(slice);
         }
         let progress = {

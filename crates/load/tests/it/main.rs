@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod answers;
+mod broadcast;
 mod connecting;
 mod counts;
 mod hold;

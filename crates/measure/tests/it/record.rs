@@ -6,8 +6,9 @@ use ringroad_measure::caveat::{Caveat, Level, Verdict};
 use ringroad_measure::claim::{Claim, Little, Origin, Outcome, Place, Sense};
 use ringroad_measure::histogram::Histogram;
 use ringroad_measure::record::{
-    Ceiling, Cell, Clock, Control, CrossCheck, Details, Errors, Handshakes, Held, Interval, Knee, Latencies,
-    Limiter, Loop, OfPart, OfUrl, Part, Program, Record, Run, SCHEMA, ServerCost, Stage, Unanswered,
+    Broadcast, Ceiling, Cell, Clock, Control, CrossCheck, Details, Errors, Handshakes, Held, Interval, Knee,
+    Latencies, Limiter, Loop, OfPart, OfUrl, Part, Program, Record, Run, SCHEMA, ServerCost, Stage,
+    Unanswered,
 };
 use serde_json::{Map, Value, json};
 
@@ -92,6 +93,14 @@ fn full() -> Record {
                 health: "unhealthy".into(),
                 findings: vec!["why".into()],
                 ..Held::default()
+            }),
+            broadcast: Some(Broadcast {
+                members: 4,
+                published: 6,
+                expected: 24,
+                missing: 1,
+                repeated: 2,
+                to_sender: true,
             }),
             handshakes: Some(Handshakes { full: 1, resumed: 2, failed: 3, took_us: percentiles }),
             ceiling: Some(Ceiling { rps: 4e5, reached_rps: 2.5e5, cpu_us_per_request: 2.5 }),
