@@ -40,17 +40,20 @@ impl Options {
 
     /// Whether the request's page may open a session.
     pub fn allows_origin(&self, request: &Request) -> bool {
-        let Some(origin) = request.headers().get("origin") else { return true };
-        let Ok(origin) = str::from_utf8(origin) else { return false };
         let authority = request.authority().unwrap_or_default();
-        match &self.0.origins {
-            Origins::Any => true,
-            Origins::Same => handshake::is_same_origin(origin, authority),
-            Origins::Listed(list) => {
-                handshake::is_same_origin(origin, authority)
-                    || list.iter().any(|known| known.eq_ignore_ascii_case(origin))
+        let is_allowed = |origin: &[u8]| {
+            let Ok(origin) = str::from_utf8(origin) else { return false };
+            match &self.0.origins {
+                Origins::Any => true,
+                Origins::Same => handshake::is_same_origin(origin, authority),
+                Origins::Listed(list) => {
+                    handshake::is_same_origin(origin, authority)
+                        || list.iter().any(|known| known.eq_ignore_ascii_case(origin))
+                }
             }
-        }
+        };
+        // A browser sends one; of several, each has to be allowed.
+        request.headers().get_all("origin").all(is_allowed)
     }
 
     fn check(&self, request: &Request) -> Result<Offer, Response> {

@@ -198,6 +198,8 @@ drivers!(what_is_no_handshake_is_refused, |driver| {
     assert_eq!(ask(&handshake("/", "").replace("Upgrade: websocket", "Upgrade: h2c")).status, 426);
     assert_eq!(ask(&handshake("/", "Origin: http://evil.example\r\n")).status, 403);
     assert_eq!(ask(&handshake("/", "Origin: null\r\n")).status, 403);
+    let two = "Origin: http://localhost\r\nOrigin: http://evil.example\r\n";
+    assert_eq!(ask(&handshake("/", two)).status, 403, "each of them has to be allowed");
     for (path, origin) in
         [("/", "http://localhost"), ("/listed", "https://friend.example"), ("/listed", "http://localhost")]
     {
