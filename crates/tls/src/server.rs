@@ -404,10 +404,12 @@ impl Kept {
             None => builder.with_no_client_auth(),
             Some(files) => builder.with_client_cert_verifier(files.verifier().map_err(TlsError::settings)?),
         };
-        let table = Table::new(&all, self.settings.unknown_name, Arc::clone(challenges));
-        let mut config = builder.with_cert_resolver(Arc::new(table));
-        config.alpn_protocols = self.settings.alpn.clone();
-        config.alpn_protocols.push(crate::ALPN_ACME.to_vec());
+        let table = Arc::new(Table::new(&all, self.settings.unknown_name, Arc::clone(challenges)));
+        let alpn = self.settings.alpn.clone();
+        let resolver =
+            |alpn: &[Vec<u8>]| Arc::new(Resolver { table: Arc::clone(&table), alpn: alpn.to_vec() });
+        let mut config = builder.with_cert_resolver(resolver(&alpn));
+        config.alpn_protocols = [&alpn[..], &[crate::ALPN_ACME.to_vec()]].concat();
         match &self.ticketer {
             Some(ticketer) => {
                 config.ticketer = Arc::clone(ticketer);
@@ -422,6 +424,7 @@ impl Kept {
         let certificates = all.iter().map(|usable| usable.info.clone()).collect();
         let mut with_http2 = config.clone();
         with_http2.alpn_protocols.insert(0, crate::ALPN_H2.to_vec());
+        with_http2.cert_resolver = resolver(&[&[crate::ALPN_H2.to_vec()], &alpn[..]].concat());
         Ok(Snapshot { config: Arc::new(config), with_http2: Arc::new(with_http2), certificates })
     }
 }
@@ -623,22 +626,39 @@ impl Table {
     }
 }
 
-impl ResolvesServerCert for Table {
+/// Chooses certificates for sessions that speak these protocols.
+struct Resolver {
+    table: Arc<Table>,
+    alpn: Vec<Vec<u8>>,
+}
+
+impl ResolvesServerCert for Resolver {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let name = hello.server_name().map(str::to_ascii_lowercase);
-        let only_acme = hello
-            .alpn()
-            .is_some_and(|mut names| names.next() == Some(crate::ALPN_ACME) && names.next().is_none());
-        if only_acme {
-            let all = self.challenges.0.read().unwrap_or_else(PoisonError::into_inner);
-            return all.get(name.as_deref().unwrap_or_default()).cloned();
+        let offers = |protocol: &[u8]| hello.alpn().is_some_and(|mut all| all.any(|one| one == protocol));
+        if offers(crate::ALPN_ACME) {
+            // An authority offers nothing else (RFC 8737 §3).
+            if hello.alpn().is_some_and(|all| all.count() == 1) {
+                let all = self.table.challenges.0.read().unwrap_or_else(PoisonError::into_inner);
+                return all.get(name.as_deref().unwrap_or_default()).cloned();
+            }
+            // The protocol is for challenges only (§4), and would be chosen if none of ours is offered.
+            if !self.alpn.iter().any(|protocol| offers(protocol)) {
+                return None;
+            }
         }
-        let choice = self.choose(&hello)?;
+        let choice = self.table.choose(&hello)?;
         hello::tell(hello::Hello {
             server_name: name.map(String::into_boxed_str),
             covered: Some(Arc::clone(&choice.names)),
         });
         Some(Arc::clone(&choice.key))
+    }
+}
+
+impl fmt::Debug for Resolver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Resolver({:?})", self.table)
     }
 }
 
