@@ -163,7 +163,7 @@ impl Server {
     /// A file cannot be used that was named by itself, or no certificate is left. Bad pairs in folders are no
     /// error: the second value tells them.
     pub fn new(settings: ServerSettings, given: Vec<Pair>) -> Result<(Server, Vec<BadPair>), TlsError> {
-        let (kept, bad) = Kept::new(settings, given, None)?;
+        let (kept, bad) = Kept::new(settings, usable(given)?, None)?;
         let challenges = Arc::new(Challenges::default());
         let snapshot = RwLock::new(Arc::new(kept.snapshot(&challenges)?));
         Ok((Server { current: snapshot, store: Mutex::new(kept), challenges }, bad))
@@ -175,7 +175,24 @@ impl Server {
     /// # Errors
     /// As [`new`](Self::new): then nothing changes.
     pub fn change(&self, settings: ServerSettings, given: Vec<Pair>) -> Result<Vec<BadPair>, TlsError> {
+        self.take(settings, Some(usable(given)?))
+    }
+
+    /// The same with the pairs that are there and came from no file, such as those of ACME.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new): then nothing changes.
+    pub fn change_settings(&self, settings: ServerSettings) -> Result<Vec<BadPair>, TlsError> {
+        self.take(settings, None)
+    }
+
+    fn take(
+        &self,
+        settings: ServerSettings,
+        given: Option<Vec<Arc<Usable>>>,
+    ) -> Result<Vec<BadPair>, TlsError> {
         let mut kept = self.store.lock().unwrap_or_else(PoisonError::into_inner);
+        let given = given.unwrap_or_else(|| kept.given.clone());
         let (new, bad) = Kept::new(settings, given, Some(&kept))?;
         let snapshot = new.snapshot(&self.challenges)?;
         *kept = new;
@@ -247,10 +264,7 @@ impl Server {
     /// # Errors
     /// One cannot be used: then nothing changes.
     pub fn set_given(&self, given: Vec<Pair>) -> Result<(), TlsError> {
-        let mut usable = Vec::new();
-        for pair in given {
-            usable.push(Arc::new(certificates::usable(pair, None).map_err(TlsError::settings)?));
-        }
+        let usable = usable(given)?;
         let mut kept = self.store.lock().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::replace(&mut kept.given, usable);
         match kept.snapshot(&self.challenges) {
@@ -340,16 +354,18 @@ impl fmt::Debug for Server {
     }
 }
 
+/// Makes pairs usable that came from no file.
+fn usable(pairs: Vec<Pair>) -> Result<Vec<Arc<Usable>>, TlsError> {
+    let one = |pair| certificates::usable(pair, None).map(Arc::new).map_err(TlsError::settings);
+    pairs.into_iter().map(one).collect()
+}
+
 impl Kept {
     fn new(
         settings: ServerSettings,
-        given: Vec<Pair>,
+        given: Vec<Arc<Usable>>,
         before: Option<&Kept>,
     ) -> Result<(Kept, Vec<BadPair>), TlsError> {
-        let mut usable = Vec::new();
-        for pair in given {
-            usable.push(Arc::new(certificates::usable(pair, None).map_err(TlsError::settings)?));
-        }
         let mut store = Store::new(settings.places.clone(), before.map(|before| &before.store));
         let looked = store.look(SystemTime::now(), false);
         let named = |bad: &BadPair| {
@@ -375,16 +391,8 @@ impl Kept {
             Some(before) => before.ticketer.clone(),
             None => ticketer(&settings.tickets, secret.clone(), None, client.as_ref())?,
         };
-        let kept = Kept {
-            settings,
-            store,
-            given: usable,
-            ticketer,
-            client,
-            secret,
-            told: Vec::new(),
-            expired: Vec::new(),
-        };
+        let kept =
+            Kept { settings, store, given, ticketer, client, secret, told: Vec::new(), expired: Vec::new() };
         if !kept.settings.awaits && kept.given.is_empty() && kept.store.usable().is_empty() {
             let why = looked.bad.iter().map(|bad| format!("; {bad}")).collect::<String>();
             return Err(TlsError::settings(format!("there is no certificate that can be used{why}")));
