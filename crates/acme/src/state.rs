@@ -374,23 +374,6 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn certificates_in_a_folder_that_cannot_be_written_are_used_and_one_that_is_missing_is_an_error() {
-        let state = tempfile::tempdir().unwrap();
-        let wanted = settings(state.path(), &["a.test"]);
-        let folder = Folder::of(&wanted);
-        folder.prepare().unwrap();
-        keep(&folder, &["a.test"]);
-        let all = stored(&wanted).unwrap();
-        assert!(all.pairs.len() == 1 && all.unwritable.is_none() && all.bad.is_empty(), "{:?}", all.bad);
-        // A file in the place of the folder refuses writes to the superuser as well; the certificate stays.
-        let aside = state.path().join("aside");
-        fs::rename(&folder.path, &aside).unwrap();
-        fs::write(&folder.path, "").unwrap();
-        let why = stored(&wanted).unwrap_err().to_string();
-        assert!(why.starts_with("state folder of ACME, on "), "{why}");
-    }
-
-    #[test]
     fn where_names_have_changed_the_certificate_of_before_stands_in() {
         let state = tempfile::tempdir().unwrap();
         let before = settings(state.path(), &["a.test"]);
