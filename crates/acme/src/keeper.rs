@@ -15,7 +15,7 @@ use crate::site::{Event, Site};
 use crate::state::{Failures, Folder, Kept};
 use ringroad_engine::sync::oneshot;
 use ringroad_engine::{spawn_blocking, time};
-use ringroad_tls::Issued;
+use ringroad_tls::{Issued, Pair};
 use std::fs::File;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -85,6 +85,9 @@ struct One {
     look: SystemTime,
     /// What is held and could not be written into the state folder: the chain and the key.
     unsaved: Option<(String, String)>,
+    /// What was there at the start for some of its names, until it is held itself. Here and not in the folder
+    /// alone: that may go while the server runs.
+    stand_ins: Vec<Pair>,
 }
 
 /// What the authority suggests, with the moment in it that was chosen.
@@ -116,6 +119,7 @@ impl One {
         self.suggested = None;
         self.look = now;
         self.unsaved = None;
+        self.stand_ins.clear();
     }
 }
 
@@ -139,24 +143,7 @@ struct State {
 }
 
 async fn run(settings: Settings, site: Arc<dyn Site>, progress: Arc<Progress>) {
-    let folder = Folder::of(&settings);
-    let now = SystemTime::now();
-    let one = |names: &Vec<String>| {
-        let failures = folder.failures(names);
-        One {
-            names: names.clone(),
-            // Why one cannot be read was told at the start.
-            held: folder.certificate(names).ok().flatten(),
-            failures: failures.count,
-            // A clock that was wrong must not stop this for longer than waits are.
-            again: failures.again().min(now + renewal::wait(u32::MAX, settings.retry, None, 1.0)),
-            suggested: None,
-            look: now,
-            unsaved: None,
-        }
-    };
-    let all = settings.certificates.iter().map(one).collect();
-    let mut state = State { settings, folder, site, progress, all };
+    let mut state = State::new(settings, site, progress);
     state.show();
     loop {
         let due = state.all.iter().map(One::due).enumerate().min_by_key(|(_, due)| *due);
@@ -176,6 +163,29 @@ async fn run(settings: Settings, site: Arc<dyn Site>, progress: Arc<Progress>) {
 }
 
 impl State {
+    fn new(settings: Settings, site: Arc<dyn Site>, progress: Arc<Progress>) -> State {
+        let folder = Folder::of(&settings);
+        let now = SystemTime::now();
+        let one = |names: &Vec<String>| {
+            let failures = folder.failures(names);
+            // Why one cannot be read was told at the start.
+            let held = folder.certificate(names).ok().flatten();
+            One {
+                names: names.clone(),
+                stand_ins: if held.is_none() { folder.stand_ins(names) } else { Vec::new() },
+                held,
+                failures: failures.count,
+                // A clock that was wrong must not stop this for longer than waits are.
+                again: failures.again().min(now + renewal::wait(u32::MAX, settings.retry, None, 1.0)),
+                suggested: None,
+                look: now,
+                unsaved: None,
+            }
+        };
+        let all = settings.certificates.iter().map(one).collect();
+        State { settings, folder, site, progress, all }
+    }
+
     /// Does what is due for a certificate.
     async fn act(&mut self, at: usize) {
         let now = SystemTime::now();
@@ -326,9 +336,7 @@ impl State {
     /// Puts all that is held in force.
     fn install(&self) -> Result<(), Failure> {
         // Those that stand in until there is one are in force as well.
-        let missing = self.all.iter().filter(|one| one.held.is_none()).map(|one| one.names.clone());
-        let others = Settings { certificates: missing.collect(), ..self.settings.clone() };
-        let stand_ins = crate::stored(&others).map(|(pairs, _)| pairs).unwrap_or_default();
+        let stand_ins = self.all.iter().flat_map(|one| one.stand_ins.iter().cloned());
         let held = self.all.iter().filter_map(|one| one.held.as_ref()).map(|kept| kept.pair.clone());
         self.site.install(held.chain(stand_ins).collect()).map_err(Failure::here)
     }
@@ -372,5 +380,62 @@ impl State {
                 progress.next = Some(one.obtain_at());
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::site::Challenge;
+    use crate::state::tests::{keep, settings};
+    use std::sync::Mutex;
+
+    /// A site that notes how many pairs are in force.
+    #[derive(Default)]
+    struct Noted(Mutex<Vec<usize>>);
+
+    impl Site for Noted {
+        fn answer(&self, _: &Challenge) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn forget(&self, _: &Challenge) {}
+
+        fn install(&self, pairs: Vec<Pair>) -> Result<(), String> {
+            self.0.lock().unwrap().push(pairs.len());
+            Ok(())
+        }
+
+        fn report(&self, _: Event) {}
+    }
+
+    #[test]
+    fn what_stands_in_stays_in_force_where_its_folder_has_gone() {
+        let state = tempfile::tempdir().unwrap();
+        let before = settings(state.path(), &["a.test"]);
+        let folder = Folder::of(&before);
+        folder.prepare().unwrap();
+        keep(&folder, &["a.test"]);
+        keep(&folder, &["b.test"]);
+        let names = |all: &[&str]| all.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let certificates = vec![names(&["a.test", "new.test"]), names(&["b.test"])];
+        let wanted = Settings { certificates, ..before };
+        let site = Arc::new(Noted::default());
+        let progress = Progress::new(wanted.certificates.iter().map(|names| names[0].clone()));
+        let mut all = State::new(wanted, Arc::clone(&site) as Arc<dyn Site>, Arc::new(progress));
+        std::fs::remove_dir_all(state.path()).unwrap();
+        all.install().unwrap();
+        // Its own is there: nothing stands in any more.
+        let other = tempfile::tempdir().unwrap();
+        let wanted = settings(other.path(), &["a.test", "new.test"]);
+        let folder = Folder::of(&wanted);
+        folder.prepare().unwrap();
+        keep(&folder, &["a.test", "new.test"]);
+        let kept = folder.certificate(&wanted.certificates[0]).unwrap().unwrap();
+        all.all[0].hold(kept, SystemTime::now());
+        all.install().unwrap();
+        assert_eq!(*site.0.lock().unwrap(), [2, 2]);
+        assert!(all.all[0].stand_ins.is_empty());
     }
 }

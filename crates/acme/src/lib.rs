@@ -34,4 +34,4 @@ pub use keeper::{Keeper, Work};
 pub use progress::{CertificateProgress, Progress};
 pub use settings::{ChallengeKind, DEFAULT_DIRECTORY, External, Settings};
 pub use site::{Challenge, Event, Site};
-pub use state::{StateError, stored};
+pub use state::{StateError, Stored, stored};

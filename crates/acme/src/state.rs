@@ -40,35 +40,42 @@ impl std::error::Error for StateError {
     }
 }
 
-/// The certificates that the state folder has for these settings, and why some of them cannot be used. For
-/// one that is not there yet, others of the same authority with some of its names stand in. The folder is
-/// made if it is not there.
+/// What the state folder has for some settings.
+#[derive(Debug, Default)]
+pub struct Stored {
+    /// The certificates. For one that is not there yet, others of the same authority with some of its names
+    /// stand in.
+    pub pairs: Vec<Pair>,
+    /// Why some of them cannot be used.
+    pub bad: Vec<BadPair>,
+    /// All certificates are there, and nothing can be written: they cannot be renewed.
+    pub unwritable: Option<StateError>,
+}
+
+/// Reads what the state folder has for these settings. The folder is made if it is not there.
 ///
 /// # Errors
 /// It cannot be made, or nothing can be written there and a certificate is missing.
-pub fn stored(settings: &Settings) -> Result<(Vec<Pair>, Vec<BadPair>), StateError> {
+pub fn stored(settings: &Settings) -> Result<Stored, StateError> {
     let folder = Folder::of(settings);
     let prepared = folder.make_room();
-    let (mut pairs, mut bad, mut held) = (Vec::new(), Vec::new(), 0);
+    let (mut stored, mut held) = (Stored::default(), 0);
     for names in &settings.certificates {
         match folder.certificate(names) {
             Ok(Some(kept)) => {
-                pairs.push(kept.pair);
+                stored.pairs.push(kept.pair);
                 held += 1;
             }
-            Ok(None) => pairs.extend(folder.stand_ins(names)),
-            Err(why) => bad.push(why),
+            Ok(None) => stored.pairs.extend(folder.stand_ins(names)),
+            Err(why) => stored.bad.push(why),
         }
     }
-    match prepared {
-        Ok(()) => {}
-        // A disk that is full is no reason to serve nothing: renewal tells it again.
-        Err(why) if held == settings.certificates.len() => {
-            bad.push(BadPair { file: settings.state.clone(), why: why.to_string() });
-        }
-        Err(why) => return Err(StateError { folder: settings.state.clone(), why }),
+    let unwritable = prepared.err().map(|why| StateError { folder: settings.state.clone(), why });
+    // A disk that is full is no reason to serve nothing: renewal tells it again.
+    if held == settings.certificates.len() {
+        return Ok(Stored { unwritable, ..stored });
     }
-    Ok((pairs, bad))
+    unwritable.map_or(Ok(stored), Err)
 }
 
 /// More than a certificate with its chain and its key has.
@@ -190,7 +197,7 @@ impl Folder {
     }
 
     /// Certificates that are still valid and cover some of these names: those of before the names changed.
-    fn stand_ins(&self, names: &[String]) -> Vec<Pair> {
+    pub(crate) fn stand_ins(&self, names: &[String]) -> Vec<Pair> {
         let mut found = Vec::new();
         let mut missing: Vec<_> = names.iter().collect();
         let mut files: Vec<_> = fs::read_dir(&self.path).into_iter().flatten().flatten().collect();
@@ -291,13 +298,13 @@ fn short_digest(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::settings::{ChallengeKind, DEFAULT_DIRECTORY};
     use std::os::unix::fs::PermissionsExt;
 
-    fn settings(state: &Path, names: &[&str]) -> Settings {
+    pub(crate) fn settings(state: &Path, names: &[&str]) -> Settings {
         Settings {
             certificates: vec![names.iter().map(|name| (*name).to_owned()).collect()],
             contact: None,
@@ -311,7 +318,7 @@ mod tests {
         }
     }
 
-    fn keep(folder: &Folder, names: &[&str]) {
+    pub(crate) fn keep(folder: &Folder, names: &[&str]) {
         let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
         let request = ringroad_tls::self_signed(names.clone()).unwrap();
         let pem = |label: &str, der: &[u8]| {
@@ -332,7 +339,7 @@ mod tests {
         folder.prepare().unwrap();
         let file = folder.path.join(folder.file(&wanted.certificates[0], "pem"));
         std::os::unix::fs::symlink(&file, &file).unwrap();
-        let (pairs, bad) = stored(&wanted).unwrap();
+        let Stored { pairs, bad, .. } = stored(&wanted).unwrap();
         assert!(pairs.is_empty());
         assert_eq!(bad.iter().map(|bad| &bad.file).collect::<Vec<_>>(), [&file], "{bad:?}");
     }
@@ -341,7 +348,7 @@ mod tests {
     fn what_is_kept_is_read_again_and_only_its_owner_may_read_it() {
         let state = tempfile::tempdir().unwrap();
         let wanted = settings(&state.path().join("deep/er"), &["a.test", "b.test"]);
-        let (pairs, bad) = stored(&wanted).unwrap();
+        let Stored { pairs, bad, .. } = stored(&wanted).unwrap();
         assert!(pairs.is_empty() && bad.is_empty());
         let folder = Folder::of(&wanted);
         keep(&folder, &["a.test", "b.test"]);
@@ -363,7 +370,7 @@ mod tests {
         assert_eq!(fs::metadata(&folder.path).unwrap().permissions().mode() & 0o777, 0o700);
         folder.save_failures(&wanted.certificates[0], Failures::default()).unwrap();
         assert_eq!(folder.failures(&wanted.certificates[0]), Failures::default());
-        assert_eq!(stored(&wanted).unwrap().0.len(), 1);
+        assert_eq!(stored(&wanted).unwrap().pairs.len(), 1);
     }
 
     #[test]
@@ -372,11 +379,11 @@ mod tests {
         let before = settings(state.path(), &["a.test"]);
         stored(&before).unwrap();
         keep(&Folder::of(&before), &["a.test"]);
-        assert_eq!(stored(&settings(state.path(), &["a.test", "new.test"])).unwrap().0.len(), 1);
-        assert!(stored(&settings(state.path(), &["other.test"])).unwrap().0.is_empty());
+        assert_eq!(stored(&settings(state.path(), &["a.test", "new.test"])).unwrap().pairs.len(), 1);
+        assert!(stored(&settings(state.path(), &["other.test"])).unwrap().pairs.is_empty());
         // Another authority's are not used: they may be for tests.
         let other = Settings { directory: "https://other.test/".to_owned(), ..before };
-        assert!(stored(&other).unwrap().0.is_empty());
+        assert!(stored(&other).unwrap().pairs.is_empty());
     }
 
     #[test]
@@ -388,7 +395,7 @@ mod tests {
         let file = folder.file(&wanted.certificates[0], "pem");
         assert!(!file.contains('/') && !file.starts_with('.'), "{file}");
         fs::write(folder.path.join(&file), "half").unwrap();
-        let (pairs, bad) = stored(&wanted).unwrap();
+        let Stored { pairs, bad, .. } = stored(&wanted).unwrap();
         assert!(pairs.is_empty() && bad[0].to_string().contains(&file), "{bad:?}");
     }
 }

@@ -210,8 +210,13 @@ impl Incoming<'_> {
         put("RAW_URI", target.as_bytes());
         put("SERVER_NAME", host.as_bytes());
         put("SERVER_PORT", port.to_string().as_bytes());
-        put("SERVER_PROTOCOL", format!("HTTP/{}", self.version).as_bytes());
+        // RFC 3875 §4.1.16 has two numbers; ASGI has one for HTTP/2.
+        let minor = if self.version.contains('.') { "" } else { ".0" };
+        put("SERVER_PROTOCOL", format!("HTTP/{}{minor}", self.version).as_bytes());
         put("wsgi.url_scheme", self.scheme.as_bytes());
+        if self.scheme == "https" {
+            put("HTTPS", b"on");
+        }
         if let Some(client) = self.client {
             put("REMOTE_ADDR", client.ip().to_canonical().to_string().as_bytes());
             put("REMOTE_PORT", client.port().to_string().as_bytes());
@@ -435,6 +440,13 @@ mod tests {
             "['/caf\\xc3\\xa9/\\xff', '/app', 'a=1; b=2', '1,\\xe9', 'text/plain', '3', 'example.org', '8443', \
              'HTTP/1.1', '192.0.2.1', None]"
         );
+        let mut head = Vec::new();
+        Incoming { version: "2", ..incoming() }.write(Codec::Wsgi, &mut head);
+        let told = python_of(&head, "print(d['SERVER_PROTOCOL'], d['wsgi.url_scheme'], d['HTTPS'])").unwrap();
+        assert_eq!(told.trim(), "HTTP/2.0 https on");
+        let mut head = Vec::new();
+        Incoming { scheme: "http", ..incoming() }.write(Codec::Wsgi, &mut head);
+        assert_eq!(python_of(&head, "print(d.get('HTTPS'))").unwrap().trim(), "None");
     }
 
     #[test]

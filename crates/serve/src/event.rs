@@ -37,6 +37,8 @@ pub enum Event {
     CertificateObtained(ringroad_acme::Event),
     /// A certificate could not be obtained, or not be kept; it will be tried again.
     CertificateNotObtained(ringroad_acme::Event),
+    /// Nothing can be written into the state folder of ACME. Its certificates are in force.
+    StateNotWritable(Arc<ringroad_acme::StateError>),
     /// The log cannot be written.
     LogFailed {
         /// The file.
@@ -117,6 +119,9 @@ impl fmt::Display for Event {
             Event::CertificateUnusable(bad) => write!(f, "{bad} (it is not used)"),
             Event::CertificateExpired(what) => what.fmt(f),
             Event::CertificateObtained(event) | Event::CertificateNotObtained(event) => event.fmt(f),
+            Event::StateNotWritable(why) => {
+                write!(f, "{why} (its certificates are in force; none is renewed until it can be written)")
+            }
             Event::LogFailed { target, why } => {
                 write!(f, "write, on {target}: {why} (lines of the access log are lost until it works again)")
             }

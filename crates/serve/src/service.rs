@@ -874,8 +874,15 @@ impl Service {
                 refresh(tls, &self.shared.events);
             }
             (Some(new), Some(tls)) => {
-                let given = given(new, &config.listen, &self.shared.events)?;
-                let bad = tls.change(new.settings.clone(), given).map_err(StartError::Tls)?;
+                // What a keeper holds is in force, whatever has become of its folder.
+                let holds = self.keeper.as_ref().is_some_and(|one| new.acme.as_ref() == Some(one.settings()));
+                let changed = if holds {
+                    tls.change_settings(new.settings.clone())
+                } else {
+                    let given = given(new, &config.listen, &self.shared.events)?;
+                    tls.change(new.settings.clone(), given)
+                };
+                let bad = changed.map_err(StartError::Tls)?;
                 bad.into_iter().for_each(|bad| self.shared.events.report(Event::CertificateRefused(bad)));
                 tell_expired(tls, &self.shared.events);
             }
@@ -1083,9 +1090,13 @@ fn given(tls: &Tls, listen: &[Listen], events: &EventSink) -> Result<Vec<Pair>, 
         return Ok(vec![dev_pair(listen)?]);
     }
     let Some(acme) = &tls.acme else { return Ok(Vec::new()) };
-    let (pairs, bad) = ringroad_acme::stored(acme).map_err(StartError::Acme)?;
-    bad.into_iter().for_each(|bad| events.report(Event::CertificateRefused(bad)));
-    Ok(pairs)
+    let stored = ringroad_acme::stored(acme).map_err(StartError::Acme)?;
+    // The set is new: what cannot be read of it is in force nowhere.
+    stored.bad.into_iter().for_each(|bad| events.report(Event::CertificateUnusable(bad)));
+    if let Some(why) = stored.unwritable {
+        events.report(Event::StateNotWritable(Arc::new(why)));
+    }
+    Ok(stored.pairs)
 }
 
 /// A certificate for development: for this machine, by its names and the addresses that are listened on.

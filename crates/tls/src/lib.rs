@@ -21,6 +21,7 @@ mod issuing;
 mod names;
 mod server;
 mod session;
+mod subject;
 mod tickets;
 
 pub use certificates::{

@@ -163,7 +163,7 @@ impl Server {
     /// A file cannot be used that was named by itself, or no certificate is left. Bad pairs in folders are no
     /// error: the second value tells them.
     pub fn new(settings: ServerSettings, given: Vec<Pair>) -> Result<(Server, Vec<BadPair>), TlsError> {
-        let (kept, bad) = Kept::new(settings, given, None)?;
+        let (kept, bad) = Kept::new(settings, usable(given)?, None)?;
         let challenges = Arc::new(Challenges::default());
         let snapshot = RwLock::new(Arc::new(kept.snapshot(&challenges)?));
         Ok((Server { current: snapshot, store: Mutex::new(kept), challenges }, bad))
@@ -175,7 +175,24 @@ impl Server {
     /// # Errors
     /// As [`new`](Self::new): then nothing changes.
     pub fn change(&self, settings: ServerSettings, given: Vec<Pair>) -> Result<Vec<BadPair>, TlsError> {
+        self.take(settings, Some(usable(given)?))
+    }
+
+    /// The same with the pairs that are there and came from no file, such as those of ACME.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new): then nothing changes.
+    pub fn change_settings(&self, settings: ServerSettings) -> Result<Vec<BadPair>, TlsError> {
+        self.take(settings, None)
+    }
+
+    fn take(
+        &self,
+        settings: ServerSettings,
+        given: Option<Vec<Arc<Usable>>>,
+    ) -> Result<Vec<BadPair>, TlsError> {
         let mut kept = self.store.lock().unwrap_or_else(PoisonError::into_inner);
+        let given = given.unwrap_or_else(|| kept.given.clone());
         let (new, bad) = Kept::new(settings, given, Some(&kept))?;
         let snapshot = new.snapshot(&self.challenges)?;
         *kept = new;
@@ -247,10 +264,7 @@ impl Server {
     /// # Errors
     /// One cannot be used: then nothing changes.
     pub fn set_given(&self, given: Vec<Pair>) -> Result<(), TlsError> {
-        let mut usable = Vec::new();
-        for pair in given {
-            usable.push(Arc::new(certificates::usable(pair, None).map_err(TlsError::settings)?));
-        }
+        let usable = usable(given)?;
         let mut kept = self.store.lock().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::replace(&mut kept.given, usable);
         match kept.snapshot(&self.challenges) {
@@ -340,16 +354,18 @@ impl fmt::Debug for Server {
     }
 }
 
+/// Makes pairs usable that came from no file.
+fn usable(pairs: Vec<Pair>) -> Result<Vec<Arc<Usable>>, TlsError> {
+    let one = |pair| certificates::usable(pair, None).map(Arc::new).map_err(TlsError::settings);
+    pairs.into_iter().map(one).collect()
+}
+
 impl Kept {
     fn new(
         settings: ServerSettings,
-        given: Vec<Pair>,
+        given: Vec<Arc<Usable>>,
         before: Option<&Kept>,
     ) -> Result<(Kept, Vec<BadPair>), TlsError> {
-        let mut usable = Vec::new();
-        for pair in given {
-            usable.push(Arc::new(certificates::usable(pair, None).map_err(TlsError::settings)?));
-        }
         let mut store = Store::new(settings.places.clone(), before.map(|before| &before.store));
         let looked = store.look(SystemTime::now(), false);
         let named = |bad: &BadPair| {
@@ -375,16 +391,8 @@ impl Kept {
             Some(before) => before.ticketer.clone(),
             None => ticketer(&settings.tickets, secret.clone(), None, client.as_ref())?,
         };
-        let kept = Kept {
-            settings,
-            store,
-            given: usable,
-            ticketer,
-            client,
-            secret,
-            told: Vec::new(),
-            expired: Vec::new(),
-        };
+        let kept =
+            Kept { settings, store, given, ticketer, client, secret, told: Vec::new(), expired: Vec::new() };
         if !kept.settings.awaits && kept.given.is_empty() && kept.store.usable().is_empty() {
             let why = looked.bad.iter().map(|bad| format!("; {bad}")).collect::<String>();
             return Err(TlsError::settings(format!("there is no certificate that can be used{why}")));
@@ -404,10 +412,12 @@ impl Kept {
             None => builder.with_no_client_auth(),
             Some(files) => builder.with_client_cert_verifier(files.verifier().map_err(TlsError::settings)?),
         };
-        let table = Table::new(&all, self.settings.unknown_name, Arc::clone(challenges));
-        let mut config = builder.with_cert_resolver(Arc::new(table));
-        config.alpn_protocols = self.settings.alpn.clone();
-        config.alpn_protocols.push(crate::ALPN_ACME.to_vec());
+        let table = Arc::new(Table::new(&all, self.settings.unknown_name, Arc::clone(challenges)));
+        let alpn = self.settings.alpn.clone();
+        let resolver =
+            |alpn: &[Vec<u8>]| Arc::new(Resolver { table: Arc::clone(&table), alpn: alpn.to_vec() });
+        let mut config = builder.with_cert_resolver(resolver(&alpn));
+        config.alpn_protocols = [&alpn[..], &[crate::ALPN_ACME.to_vec()]].concat();
         match &self.ticketer {
             Some(ticketer) => {
                 config.ticketer = Arc::clone(ticketer);
@@ -422,6 +432,7 @@ impl Kept {
         let certificates = all.iter().map(|usable| usable.info.clone()).collect();
         let mut with_http2 = config.clone();
         with_http2.alpn_protocols.insert(0, crate::ALPN_H2.to_vec());
+        with_http2.cert_resolver = resolver(&[&[crate::ALPN_H2.to_vec()], &alpn[..]].concat());
         Ok(Snapshot { config: Arc::new(config), with_http2: Arc::new(with_http2), certificates })
     }
 }
@@ -623,22 +634,39 @@ impl Table {
     }
 }
 
-impl ResolvesServerCert for Table {
+/// Chooses certificates for sessions that speak these protocols.
+struct Resolver {
+    table: Arc<Table>,
+    alpn: Vec<Vec<u8>>,
+}
+
+impl ResolvesServerCert for Resolver {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let name = hello.server_name().map(str::to_ascii_lowercase);
-        let only_acme = hello
-            .alpn()
-            .is_some_and(|mut names| names.next() == Some(crate::ALPN_ACME) && names.next().is_none());
-        if only_acme {
-            let all = self.challenges.0.read().unwrap_or_else(PoisonError::into_inner);
-            return all.get(name.as_deref().unwrap_or_default()).cloned();
+        let offers = |protocol: &[u8]| hello.alpn().is_some_and(|mut all| all.any(|one| one == protocol));
+        if offers(crate::ALPN_ACME) {
+            // An authority offers nothing else (RFC 8737 §3).
+            if hello.alpn().is_some_and(|all| all.count() == 1) {
+                let all = self.table.challenges.0.read().unwrap_or_else(PoisonError::into_inner);
+                return all.get(name.as_deref().unwrap_or_default()).cloned();
+            }
+            // The protocol is for challenges only (§4), and would be chosen if none of ours is offered.
+            if !self.alpn.iter().any(|protocol| offers(protocol)) {
+                return None;
+            }
         }
-        let choice = self.choose(&hello)?;
+        let choice = self.table.choose(&hello)?;
         hello::tell(hello::Hello {
             server_name: name.map(String::into_boxed_str),
             covered: Some(Arc::clone(&choice.names)),
         });
         Some(Arc::clone(&choice.key))
+    }
+}
+
+impl fmt::Debug for Resolver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Resolver({:?})", self.table)
     }
 }
 

@@ -447,71 +447,10 @@ impl Session {
     }
 }
 
-/// A certificate's subject as RFC 4514 writes it, the most specific part first. What is not visible ASCII is
-/// written as `\` and two digits, so that it can be a header's value.
+/// Returns the subject of a certificate as text.
 fn subject(certificate: &CertificateDer<'_>) -> Option<Box<str>> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
-    let mut text = String::new();
-    for part in parsed.subject().iter_rdn().collect::<Vec<_>>().into_iter().rev() {
-        for (at, attribute) in part.iter().enumerate() {
-            text.push_str(match (text.is_empty(), at) {
-                (true, _) => "",
-                (_, 0) => ",",
-                (_, _) => "+",
-            });
-            match short_name(attribute.attr_type().to_id_string().as_str()) {
-                Some(name) => text.push_str(name),
-                None => text.push_str(&attribute.attr_type().to_id_string()),
-            }
-            text.push('=');
-            match attribute.as_str() {
-                Ok(value) => escape(value, &mut text),
-                // Not a string: its bytes (RFC 4514 §2.4).
-                Err(_) => {
-                    text.push('#');
-                    attribute.as_slice().iter().for_each(|byte| text.push_str(&format!("{byte:02X}")));
-                }
-            }
-        }
-    }
-    Some(text.into())
-}
-
-/// The short names of RFC 4514 §3, and that of mail addresses (RFC 2985).
-fn short_name(id: &str) -> Option<&'static str> {
-    Some(match id {
-        "2.5.4.3" => "CN",
-        "2.5.4.7" => "L",
-        "2.5.4.8" => "ST",
-        "2.5.4.10" => "O",
-        "2.5.4.11" => "OU",
-        "2.5.4.6" => "C",
-        "2.5.4.9" => "STREET",
-        "0.9.2342.19200300.100.1.25" => "DC",
-        "0.9.2342.19200300.100.1.1" => "UID",
-        "1.2.840.113549.1.9.1" => "emailAddress",
-        _ => return None,
-    })
-}
-
-/// Writes a value so that nothing in it can be taken for another attribute (RFC 4514 §2.4).
-fn escape(value: &str, text: &mut String) {
-    let last = value.len().saturating_sub(1);
-    for (at, byte) in value.bytes().enumerate() {
-        match byte {
-            b'"' | b'+' | b',' | b';' | b'<' | b'>' | b'\\' => {
-                text.push('\\');
-                text.push(char::from(byte));
-            }
-            b'#' | b' ' if at == 0 => {
-                text.push('\\');
-                text.push(char::from(byte));
-            }
-            b' ' if at == last => text.push_str("\\ "),
-            b' '..=b'~' => text.push(char::from(byte)),
-            other => text.push_str(&format!("\\{other:02X}")),
-        }
-    }
+    Some(crate::subject::text(parsed.subject()))
 }
 
 impl std::fmt::Debug for Session {

@@ -691,6 +691,17 @@ fn a_challenge_is_answered_on_its_protocol_and_nowhere_else() {
     assert_eq!(info.alpn.as_deref(), Some(ringroad_tls::ALPN_ACME));
     // Clients that do not ask for it get the site's certificate.
     Talk::new(&authority.client(), &server, "a.test", 9000).must_shake();
+    // An authority offers nothing else: beside a protocol of the site's, that is chosen; beside others, none.
+    let offering = |protocols: &[&[u8]]| authority.client().with_alpn(protocols);
+    let (acme, http, h2) = (ringroad_tls::ALPN_ACME, ringroad_tls::ALPN_HTTP11, ringroad_tls::ALPN_H2);
+    for protocols in [&[acme, http][..], &[http, acme], &[acme, b"other", h2, http]] {
+        let (info, _) = Talk::new(&offering(protocols), &server, "a.test", 9000).must_shake();
+        assert_eq!(info.alpn.as_deref(), Some(http));
+    }
+    for protocols in [&[acme, &b"other"[..]][..], &[acme, acme], &[h2, acme]] {
+        let refused = Talk::new(&offering(protocols), &server, "a.test", 9000).shake().1;
+        assert_eq!(error(refused), TlsErrorKind::NoCertificateForName);
+    }
     server.set_challenge("a.test", None).unwrap();
     assert_eq!(error(shake("a.test")), TlsErrorKind::NoCertificateForName);
 }

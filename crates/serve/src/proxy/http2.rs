@@ -38,6 +38,9 @@ const OPENED_MAX: u32 = 64;
 /// that ask them often.
 const SILENCE: Duration = Duration::from_millis(500);
 
+/// What is kept of a body that is passed on as it comes, until its answer begins.
+const TAKEN_BYTES_MAX: usize = 64 * 1024;
+
 /// What is taken of a body at once, if it is there with the head.
 const READY_BYTES_MAX: usize = 64 * 1024;
 
@@ -330,6 +333,10 @@ async fn watch(proxies: std::rc::Weak<Proxies>, key: Key, shared: std::rc::Weak<
 #[derive(Default)]
 pub(super) struct Streamed {
     given: RefCell<Option<Given>>,
+    /// The body that is being sent.
+    body: RefCell<Option<RequestBody>>,
+    /// What was taken of it, as long as it may have to be sent once more.
+    taken: RefCell<Option<Taken>>,
     /// Why the client's body failed, if it did.
     failed: RefCell<Option<BodyError>>,
     reader: RefCell<Option<Waker>>,
@@ -341,7 +348,60 @@ struct Given {
     progress: Progress,
 }
 
+/// What was sent of a body, from its beginning.
+#[derive(Default)]
+struct Taken {
+    pieces: Vec<Chunk>,
+    bytes: usize,
+    /// The body has ended, with these lines behind it.
+    ended: Option<Vec<(String, Vec<u8>)>>,
+}
+
 impl Streamed {
+    /// Returns the next piece of the body, and keeps it if the body may have to be sent once more.
+    fn poll_body(&self, context: &mut Context<'_>) -> Poll<Option<Result<Chunk, BodyError>>> {
+        let mut body = self.body.borrow_mut();
+        // It was taken back, to be sent elsewhere.
+        let Some(source) = body.as_mut() else { return Poll::Ready(Some(Err(BodyError::Over))) };
+        let next = ready!(Pin::new(source).poll_next(context));
+        let mut taken = self.taken.borrow_mut();
+        let Some(kept) = taken.as_mut() else { return Poll::Ready(next) };
+        Poll::Ready(match next {
+            Some(Ok(piece)) if kept.bytes + piece.len() <= TAKEN_BYTES_MAX => {
+                let piece = piece.into_shared();
+                kept.bytes += piece.len();
+                kept.pieces.push(piece.duplicate());
+                Some(Ok(piece))
+            }
+            None => None,
+            next => {
+                *taken = None;
+                next
+            }
+        })
+    }
+
+    /// Returns the lines behind the body, which has ended.
+    fn end_body(&self) -> Vec<(String, Vec<u8>)> {
+        let lines = self.body.borrow_mut().take().map(|mut body| body.trailers()).unwrap_or_default();
+        if let Some(taken) = self.taken.borrow_mut().as_mut() {
+            taken.ended = Some(lines.clone());
+        }
+        lines
+    }
+
+    /// Takes the body back: one of which nothing was taken, or of which all that was taken is kept.
+    fn take_back(&self) -> Option<RequestBody> {
+        if let Some(given) = self.given.borrow_mut().as_mut() {
+            return given.body.take();
+        }
+        let Taken { pieces, ended, .. } = self.taken.take()?;
+        match ended {
+            Some(lines) => Some(RequestBody::replay(pieces, RequestBody::empty()).with_trailers(lines)),
+            None => self.body.take().map(|rest| RequestBody::replay(pieces, rest)),
+        }
+    }
+
     /// Has a request sent.
     pub(super) fn give(&self, head: Vec<u8>, body: Option<RequestBody>, progress: Progress) {
         *self.given.borrow_mut() = Some(Given { head, body, progress });
@@ -392,9 +452,15 @@ impl Exchange {
         Rc::clone(&self.request)
     }
 
-    /// A body of which nothing was taken.
-    pub(super) fn take_unsent(&self) -> Option<RequestBody> {
-        self.request.given.borrow_mut().as_mut().and_then(|given| given.body.take())
+    /// Keeps the beginning of the body until the answer begins: the server may say that it did not act on the
+    /// request.
+    pub(super) fn keep_taken(&self) {
+        *self.request.taken.borrow_mut() = Some(Taken::default());
+    }
+
+    /// Takes the body back, if all of it is there.
+    pub(super) fn take_back(&self) -> Option<RequestBody> {
+        self.request.take_back()
     }
 
     /// Sends the request, and waits for the head of the answer.
@@ -424,12 +490,9 @@ impl Exchange {
             None => Body::empty(),
             Some(body) => {
                 let size = body.bytes_left();
-                let sending = Sending {
-                    body: Some(body),
-                    request: Rc::clone(request),
-                    progress,
-                    subject: subject.map(str::to_owned),
-                };
+                *request.body.borrow_mut() = Some(body);
+                let subject = subject.map(str::to_owned);
+                let sending = Sending { request: Rc::clone(request), progress, subject, over: false };
                 match size {
                     Some(size) => Body::stream_of(size, sending),
                     None => Body::stream(sending),
@@ -448,7 +511,10 @@ impl Exchange {
             lines::inform_of(client, status, lines.iter(), &lines::Named::default())
         };
         match shared.connection.send_with(asked_for, inform).await {
-            Ok(answer) => read_head(response.insert(answer), scratch, asked),
+            Ok(answer) => {
+                request.taken.take();
+                read_head(response.insert(answer), scratch, asked)
+            }
             Err(failure) => Err(match request.failed.take() {
                 Some(why) => Why::Client(why),
                 None if failure.sent == SentSoFar::Nothing => Why::NotActedOn(failure.why.to_string()),
@@ -550,12 +616,12 @@ impl Parts {
 
 /// The body of a request on its way into a stream.
 struct Sending {
-    body: Option<RequestBody>,
     request: Rc<Streamed>,
     /// When something was last taken.
     progress: Progress,
     /// The line that no client may send.
     subject: Option<String>,
+    over: bool,
 }
 
 impl Stream for Sending {
@@ -563,8 +629,10 @@ impl Stream for Sending {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
-        let Some(body) = &mut this.body else { return Poll::Ready(None) };
-        match ready!(Pin::new(&mut *body).poll_next(context)) {
+        if this.over {
+            return Poll::Ready(None);
+        }
+        match ready!(this.request.poll_body(context)) {
             Some(Ok(chunk)) => {
                 this.progress.set(Some(Instant::now()));
                 Poll::Ready(Some(Ok(Piece::Data(chunk))))
@@ -572,18 +640,18 @@ impl Stream for Sending {
             Some(Err(why)) => {
                 let told = why.to_string();
                 *this.request.failed.borrow_mut() = Some(why);
-                this.body = None;
+                this.over = true;
                 Poll::Ready(Some(Err(told.into())))
             }
             None => {
                 let mut lines = FieldBlock::new();
-                let trailers = body.trailers().into_iter();
+                let trailers = this.request.end_body().into_iter();
                 let is_ours = |name: &str| lines::is_of_this_server(name.as_bytes(), this.subject.as_deref());
                 for (name, value) in trailers.filter(|(name, _)| !is_ours(name)) {
                     // A line that cannot be written is of that hop only.
                     let _ = lines.push(name.as_bytes(), &value);
                 }
-                this.body = None;
+                this.over = true;
                 Poll::Ready((!lines.bytes().is_empty()).then_some(Ok(Piece::Trailers(lines))))
             }
         }

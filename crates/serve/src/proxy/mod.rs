@@ -395,7 +395,6 @@ impl Proxies {
         // A repeat that would begin when time is over is none: what is there now is told at once.
         let fits = |wait: &Duration| asking.time_left().is_none_or(|left| *wait < left);
         let mut repeats = 0;
-        let mut kept_body = !matches!(body, Outgoing::Once(_));
         let mut head = head;
         let mut fresh = false;
         // A server that did not act on it may get it once more at once, also on its first connection.
@@ -438,6 +437,10 @@ impl Proxies {
                 }
             };
             let (source, sink) = connection.split();
+            let is_kept = !matches!(body, Outgoing::Once(_));
+            if !is_kept {
+                source.keep_taken();
+            }
             let progress = Progress::default();
             let rest = body.for_one_attempt();
             let has_body = rest.is_some();
@@ -471,7 +474,7 @@ impl Proxies {
                 pump.pick.server().errors.fetch_add(1, Ordering::Relaxed);
             }
             let failure = match answered {
-                Ok(head) if kept_body && retry.statuses.contains(&head.status().code()) => {
+                Ok(head) if is_kept && retry.statuses.contains(&head.status().code()) => {
                     let idempotent = FailedAt::Head.may_repeat(SentSoFar::All, tried.repeat_as);
                     let wait = retry.wait(repeats, another, asking.random()).filter(|_| idempotent);
                     let wait = wait.and_then(|wait| patience(&head, wait, retry.longest)).filter(fits);
@@ -498,12 +501,12 @@ impl Proxies {
                 }
                 Err(failure) => failure,
             };
-            if let Some(unsent) = pump.source.take_unsent() {
-                (body, kept_body) = (Outgoing::Once(unsent), true);
-            } else if matches!(body, Outgoing::Once(_)) {
-                kept_body = false;
+            let back = pump.source.take_back().filter(|_| !is_kept);
+            let is_whole = is_kept || back.is_some();
+            if let Some(back) = back {
+                body = Outgoing::Once(back);
             }
-            let may_repeat = kept_body && failure.may_try_another(tried.repeat_as);
+            let may_repeat = is_whole && failure.may_try_another(tried.repeat_as);
             if may_repeat && was_kept && failure.is_unanswered() {
                 fresh = true;
                 continue;

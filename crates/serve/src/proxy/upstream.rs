@@ -545,11 +545,19 @@ impl Source {
         }
     }
 
-    /// A body that was to be sent, and of which nothing was taken.
-    pub(super) fn take_unsent(&self) -> Option<RequestBody> {
+    /// Keeps the beginning of the body until the answer begins, where the server may say that it did not act
+    /// on the request.
+    pub(super) fn keep_taken(&self) {
+        if let Source::Http2(exchange) = self {
+            exchange.keep_taken();
+        }
+    }
+
+    /// Takes a body back that was to be sent, if all of it is there.
+    pub(super) fn take_back(&self) -> Option<RequestBody> {
         match self {
             Source::Http1(_) => None,
-            Source::Http2(exchange) => exchange.take_unsent(),
+            Source::Http2(exchange) => exchange.take_back(),
         }
     }
 

@@ -404,6 +404,44 @@ drivers!(a_certificate_that_cannot_be_kept_is_in_force_and_no_other_is_asked_for
     assert_eq!(acme.orders().len(), 1);
 });
 
+drivers!(a_reload_keeps_a_certificate_in_force_whose_folder_has_gone, |driver: DriverName| {
+    let (acme, folder) = (Acme::start(), tempfile::tempdir().unwrap());
+    let state = folder.path().join("acme");
+    let mut site = acme.site(driver, "[\"a.test\"]", &state);
+    obtained(&site);
+    std::fs::remove_dir_all(&state).unwrap();
+    let directory = format!("http://{}/dir", acme.address);
+    configure(
+        site.folder.path(),
+        &text("[\"a.test\"]", &directory, &state, "[tls]\nunknown_name = \"refuse\""),
+    );
+    site.service.reload();
+    while !matches!(site.event(), Event::Reloaded { .. }) {}
+    assert!(is_answered(&site, &acme, "a.test"));
+    assert!(Tls::connect(secure(&site), &acme.client(), "other.test").is_none(), "by the new settings");
+    site.service.stop().unwrap();
+    assert_eq!(acme.orders().len(), 1);
+});
+
+drivers!(a_certificate_that_is_broken_at_the_start_is_reported_as_not_used, |driver: DriverName| {
+    let (acme, state) = (Acme::start(), tempfile::tempdir().unwrap());
+    let site = acme.site(driver, "[\"a.test\"]", state.path());
+    obtained(&site);
+    site.service.stop().unwrap();
+    let authority = std::fs::read_dir(state.path()).unwrap().next().unwrap().unwrap().path();
+    for file in std::fs::read_dir(authority).unwrap().map(|entry| entry.unwrap().path()) {
+        if file.extension().is_some_and(|end| end == "pem") {
+            std::fs::write(file, "half").unwrap();
+        }
+    }
+    let site = acme.site(driver, "[\"a.test\"]", state.path());
+    let line = site.event().to_string();
+    assert!(line.contains(".pem: ") && line.ends_with(" (it is not used)"), "{line}");
+    obtained(&site);
+    assert!(is_answered(&site, &acme, "a.test"));
+    site.service.stop().unwrap();
+});
+
 #[test]
 fn mistakes_of_acme_are_told_with_their_keys() {
     let folder = tempfile::tempdir().unwrap();

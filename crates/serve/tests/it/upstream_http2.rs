@@ -321,6 +321,122 @@ drivers!(
     }
 );
 
+/// A server of frames that reads bodies to their end: `refuse` says which frame the nth request of all gets,
+/// on its stream; others get their body back, as a call of gRPC.
+fn bodies_behind(
+    refuse: impl Fn(usize, u32) -> Option<Vec<u8>> + Send + Sync + 'static,
+) -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (requests, refuse) = (Arc::new(AtomicUsize::new(0)), Arc::new(refuse));
+    let counted = Arc::clone(&requests);
+    // It ends with the test's process.
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (requests, refuse) = (Arc::clone(&counted), Arc::clone(&refuse));
+            let mut stream = stream.unwrap();
+            std::thread::spawn(move || {
+                stream.read_exact(&mut [0; PREFACE.len()]).unwrap();
+                stream.write_all(&settings(&[(4, 1 << 20)])).unwrap();
+                stream.write_all(&frame(8, 0, 0, &(1_u32 << 20).to_be_bytes())).unwrap();
+                let (mut header, mut bodies) = ([0; 9], std::collections::HashMap::new());
+                while stream.read_exact(&mut header).is_ok() {
+                    let [high, middle, low, kind, flags, id @ ..] = header;
+                    let id = u32::from_be_bytes(id);
+                    let mut payload = vec![0; u32::from_be_bytes([0, high, middle, low]) as usize];
+                    if stream.read_exact(&mut payload).is_err() {
+                        return;
+                    }
+                    if !matches!(kind, 0 | 1) {
+                        continue;
+                    }
+                    let body: &mut (Vec<u8>, usize) = bodies.entry(id).or_default();
+                    match kind {
+                        0 => body.0.extend(payload),
+                        _ => body.1 += 1,
+                    }
+                    if flags & 1 == 0 {
+                        continue;
+                    }
+                    let (body, heads) = bodies.remove(&id).unwrap();
+                    let number = requests.fetch_add(1, Ordering::SeqCst);
+                    let heads = heads.to_string();
+                    let told = refuse(number, id).unwrap_or_else(|| {
+                        let head = block(&[(":status", "200"), ("content-type", "application/grpc")]);
+                        let trailers = block(&[("grpc-status", "0"), ("x-heads", &heads)]);
+                        [frame(1, 4, id, &head), frame(0, 0, id, &body), frame(1, 5, id, &trailers)].concat()
+                    });
+                    let _ = stream.write_all(&told);
+                }
+            });
+        }
+    });
+    (address, requests)
+}
+
+drivers!(
+    /// A call of gRPC is not collected: what was sent of it is kept until its answer begins.
+    a_body_that_is_passed_on_as_it_comes_is_sent_again_where_it_was_not_acted_on,
+    |driver: DriverName| {
+        let refused = |stream: u32| frame(3, 0, stream, &7_u32.to_be_bytes());
+        let left_out = || frame(7, 0, 0, &[0; 8]);
+        let (address, requests) = bodies_behind(move |number, stream| match number {
+            0 => Some(left_out()),
+            2 => Some(refused(stream)),
+            _ => None,
+        });
+        let site = proxy(driver, address, "buffer = false");
+        let at = site.address();
+        run(driver, async move {
+            let connection = connect(at).await;
+            let mut answer = call(&connection, Body::from("one message")).await;
+            assert_eq!(answer.bytes(100).await.unwrap(), b"one message");
+            // In pieces, with lines behind them.
+            let lines = FieldBlock::of([("x-sum", "7")]).unwrap();
+            let pieces =
+                vec![Piece::Trailers(lines), Piece::Data(Chunk::from("b")), Piece::Data(Chunk::from("a"))];
+            let mut answer = call(&connection, Body::stream(WithTrailers(pieces))).await;
+            assert_eq!(answer.bytes(100).await.unwrap(), b"ab");
+            let heads = answer.trailers().iter().find(|(name, _)| name == "x-heads").unwrap();
+            assert_eq!(heads.1, b"2", "with the lines behind it");
+        });
+        assert_eq!(requests.load(Ordering::SeqCst), 4);
+        // What is longer than what is kept cannot be sent again: the client may do that.
+        let (address, requests) = bodies_behind(move |_, stream| Some(refused(stream)));
+        let site = proxy(driver, address, "");
+        let at = site.address();
+        run(driver, async move {
+            let connection = connect(at).await;
+            let answer = call(&connection, Body::from(vec![b'x'; 100_000])).await;
+            assert_eq!((answer.status().code(), answer.header("grpc-status")), (200, Some("14")));
+        });
+        assert_eq!(requests.load(Ordering::SeqCst), 1);
+    }
+);
+
+drivers!(
+    /// The body that came back from a server that did not act on it is gone when it was sent once more.
+    an_answer_that_is_repeated_has_its_whole_body_or_is_handed_on,
+    |driver: DriverName| {
+        let unavailable = |stream: u32| frame(1, 5, stream, &block(&[(":status", "503")]));
+        let refused = |stream: u32| frame(3, 0, stream, &7_u32.to_be_bytes());
+        let (address, requests) = bodies_behind(move |number, stream| match number {
+            0 => Some(refused(stream)),
+            1 => Some(unavailable(stream)),
+            _ => None,
+        });
+        let routes = format!(
+            "[upstream.g]\nservers = [\"http://{address}\"]\nhttp2 = true\n\
+             retry = {{ times = 3, on = [503] }}\n\
+             [[route]]\npath = \"/\"\nkind = \"proxy\"\nto = \"upstream:g\"\nbuffer = false\n"
+        );
+        let site = start(driver, &routes, |_| {});
+        let put = "PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody";
+        assert_eq!(site.client().send(put).reply().status, 503);
+        assert_eq!(requests.load(Ordering::SeqCst), 2);
+    }
+);
+
 drivers!(
     /// A POST there would fail with it, and could not be sent again.
     a_connection_that_is_left_within_a_frame_gets_no_request,

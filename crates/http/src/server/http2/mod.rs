@@ -522,12 +522,14 @@ impl Task {
         let connection = Rc::clone(&self.connection);
         let (worker, seat) = (connection.worker(), connection.seat());
         match worker.seats.verdict(seat) {
-            // Idle for too long: GOAWAY, and the client's time to take note of it.
-            Verdict::Overdue(Waits::Request) | Verdict::Stopped if !self.leaving => {
+            // Idle for too long: GOAWAY, and the client's time to take note of it. A request of its may be on
+            // the way, also where the server stops and GOAWAY was asked for just before.
+            Verdict::Overdue(Waits::Request) | Verdict::Stopped if self.waits != Some(Waits::End) => {
                 if worker.seats.verdict(seat) != Verdict::Stopped {
                     add(&worker.counts().timed_out, 1);
                 }
                 self.leave();
+                worker.seats.pardon(seat, worker.now());
                 worker.begin_end(seat);
                 self.waits = Some(Waits::End);
                 None
@@ -594,7 +596,9 @@ impl Task {
             Waits::Request
         };
         let is_new = self.waits != Some(waits);
-        if self.waits != Some(Waits::End) && (is_new || (waits == Waits::Request && connection.begun.get())) {
+        // A request that was on the way when the end began has as long as any other.
+        let goes_on = self.waits != Some(Waits::End) || connection.alive.get() > 0;
+        if goes_on && (is_new || (waits == Waits::Request && connection.begun.get())) {
             if is_new && waits == Waits::SendMore {
                 worker.seats.begin_large(seat);
             }

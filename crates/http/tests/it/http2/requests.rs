@@ -430,6 +430,31 @@ drivers!(an_idle_connection_is_ended_in_order, |driver: DriverName| {
     assert_eq!(&goaway[4..8], &[0; 4], "no error");
 });
 
+drivers!(
+    /// The client had not read GOAWAY when it asked, and may not send the request again.
+    a_request_on_its_way_to_a_server_that_stops_is_answered_on_a_connection_that_was_idle,
+    |driver: DriverName| {
+        let slow = async |_: Request| {
+            time::sleep(Duration::from_secs(3)).await;
+            "slow"
+        };
+        let server = start_http2(driver, server().route("/slow", on_get(slow)));
+        let mut client = frames::Peer::new(server.address());
+        client.get(1, "/page");
+        assert!(client.response(1).is_some());
+        let since = Instant::now();
+        wait_until("it is idle for long", || since.elapsed() >= Duration::from_secs(2));
+        server.stop();
+        let goaway = client.until(7).expect("GOAWAY");
+        assert_eq!(goaway[..4], [0x7f, 0xff, 0xff, 0xff], "all that is on the way is taken");
+        let ping = client.until(6).expect("PING");
+        client.get(3, "/slow");
+        client.send(&frames::frame(6, 1, 0, &ping));
+        assert_eq!(client.response(3).as_deref(), Some(&b"slow"[..]));
+        server.wait().unwrap();
+    }
+);
+
 drivers!(trailers_of_a_made_body_are_sent, |driver: DriverName| {
     let handler = async |_: Request| {
         let lines = FieldBlock::of([("Grpc-Status", "5")]).unwrap();
