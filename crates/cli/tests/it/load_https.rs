@@ -13,7 +13,7 @@ use std::thread;
 
 /// A server with a certificate of its own for 127.0.0.1, which is written to `file`. It lives as long as the
 /// test.
-fn serve(file: &Path) -> SocketAddr {
+pub(crate) fn serve(file: &Path) -> SocketAddr {
     let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
     std::fs::write(file, made.cert.pem()).unwrap();
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
