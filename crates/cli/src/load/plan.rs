@@ -204,7 +204,12 @@ pub(super) fn of(
     let length = stages.as_ref().map(|stages| Duration::from_secs_f64(stages.seconds()));
     let split = super::part::split(flags)?;
     let own = u32::try_from(split.share(connections.into())).unwrap_or(connections);
-    let tls = super::trust::of(&flags.tls, inputs, plan.sites().any(|site| site.scheme.is_secured()))?;
+    let is_secured = plan.sites().any(|site| site.scheme.is_secured());
+    let tls = if is_secured || !is_other_secured(flags, url)? {
+        super::trust::of(&flags.tls, inputs, is_secured)?
+    } else {
+        None
+    };
     Ok(Plan {
         connections,
         idle: flags.idle,
@@ -256,6 +261,15 @@ pub(super) fn of(
         seed: flags.seed,
         ..plan
     })
+}
+
+/// Whether, of the two URLs that --vs compares, the one that this plan is not for is https.
+fn is_other_secured(flags: &LoadFlags, url: Option<&str>) -> Result<bool, Complaint> {
+    let other = if url.is_some() { flags.url.as_deref() } else { flags.vs.as_deref() };
+    match other.filter(|_| flags.vs.is_some()) {
+        Some(other) => Ok(urls::one(other, None).map_err(refusal)?.target.scheme.is_secured()),
+        None => Ok(false),
+    }
 }
 
 /// The target with the name that --host gives it.
