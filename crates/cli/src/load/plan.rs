@@ -126,6 +126,11 @@ pub(super) fn of(
     if !tcp && !websocket && (flags.length.is_some() || flags.delimiter.is_some()) {
         return refuse("--length and --delimiter: those are for tcp:// and ws://");
     }
+    if flags.http2 && (flags.location || flags.jar) {
+        return refuse(
+            "-L and --jar with --http2: redirects and cookies are read over HTTP/1.1 only, so give the URL and the cookies (-b) themselves",
+        );
+    }
     if flags.location && all.len() > 1 {
         return refuse("-L with several URLs: give the URLs that the redirects lead to");
     }

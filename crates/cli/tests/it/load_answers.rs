@@ -330,6 +330,9 @@ fn what_does_not_go_together_is_refused_with_2() {
     for (words, why) in [
         (&["a", "-L", "--also", "/b"][..], "-L with several URLs"),
         (&["a", "-L", "--no-ask"], "--no-ask"),
+        // Neither was heeded.
+        (&["a", "-L", "--http2"], "-L and --jar with --http2"),
+        (&["a", "--jar", "--http2"], "-L and --jar with --http2"),
         (&["a", "--jar", "--processes", "2"], "--processes"),
         (&["tcp://a:7", "-L"], "HTTP's"),
         (&["tcp://a:7", "--expect-status", "2xx"], "HTTP's"),
