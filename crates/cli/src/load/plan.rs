@@ -12,6 +12,7 @@ use ringroad_load::plan::{Body, Pace, Request, Sockets, Stages, pattern, ramp, s
 use ringroad_load::schedule::Arrivals;
 use ringroad_load::site::{Destination, Place, Route};
 use ringroad_load::{Message, Plan, Scheme, Table, Target, source};
+use std::borrow::Cow;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -346,7 +347,7 @@ fn requests(
     inputs: &Inputs,
 ) -> Result<(Vec<Target>, Vec<Message>), Complaint> {
     let headers = headers(flags, learnt)?;
-    let body = if learnt.is_get { &[] } else { body };
+    let (given, body) = (body, if learnt.is_get { &[] } else { body });
     let table = match &flags.vars {
         Some(_) if flags.no_template => {
             return Err(refusal("--vars with --no-template: nothing is filled in"));
@@ -390,6 +391,16 @@ fn requests(
             Some(text) => message.with_body(Body::Contains(text.clone().into_bytes())),
             None => message,
         });
+    }
+    if let (Some(table), Some(file)) = (&table, &flags.vars) {
+        let paths = all.iter().map(|url| url.target.path.as_str().into());
+        let values = headers.iter().map(|(_, value)| value.as_str().into());
+        let texts: Vec<Cow<'_, str>> = paths.chain(values).chain([String::from_utf8_lossy(given)]).collect();
+        let names: Vec<String> = table.names().map(|name| format!("{{{name}}}")).collect();
+        if !names.iter().any(|name| texts.iter().any(|text| text.contains(name.as_str()))) {
+            let (file, names) = (name(file), names.join(" or "));
+            return Err(refusal(format!("--vars {file}: no {names} in a URL, a header line or the body")));
+        }
     }
     sites.remove(0);
     Ok((sites, messages))

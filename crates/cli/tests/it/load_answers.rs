@@ -199,6 +199,10 @@ fn urls_of_a_file_are_loaded_and_told_apart_on_several_servers() {
     std::fs::write(&urls, format!("# two servers\nhttp://{}/ 3\nPOST http://{}/{{page}}\n", one.0, other.0))
         .unwrap();
     std::fs::write(&vars, "page\n\nthere/\nnope\n").unwrap();
+    // A misspelt name of a column was sent as it is.
+    let outcome = load(&["http://127.0.0.1:9/{pag}", "--vars", vars.to_str().unwrap()]);
+    assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("no {page} in a URL, a header line or the body"), "{}", outcome.stderr);
     let arguments =
         ["--urls", urls.to_str().unwrap(), "--vars", vars.to_str().unwrap(), "-c", "4", "-n", "400"];
     let outcome = load(&[&arguments[..], &["-o", record.to_str().unwrap()]].concat());
