@@ -243,7 +243,7 @@ fn wider(one: Option<Interval>, other: Option<Interval>) -> Option<Interval> {
     }
 }
 
-/// A finding stands beside its figures, in lines of its own to the right of them; below them where that leaves
+/// A finding in lines of its own beside its figures, to the right of them; below them where that leaves
 /// no room.
 fn beside(row: &str, finding: &str, width: usize) -> String {
     let begin = row.chars().count();
