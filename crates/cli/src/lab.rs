@@ -99,7 +99,7 @@ fn failed(what: &str, on: &Path, error: &io::Error) -> Complaint {
 fn suite(name: &str, flags: &RunFlags, common: &Common) -> Result<u8, Complaint> {
     let ringroad =
         env::current_exe().map_err(|error| failed("finding this program", Path::new("ringroad"), &error))?;
-    let options = RunOptions {
+    let given = RunOptions {
         command: command(),
         seed: flags.seed,
         repeats: flags.repeats,
@@ -108,7 +108,7 @@ fn suite(name: &str, flags: &RunFlags, common: &Common) -> Result<u8, Complaint>
         ..RunOptions::of(ringroad)
     };
     // Trees to copy lie beside the record, on the disk that holds it, and go when the run is over.
-    let options = |folder: &Folder| RunOptions { scratch: Some(folder.trees()), ..options.clone() };
+    let options = |folder: &Folder| RunOptions { scratch: Some(folder.trees()), ..given.clone() };
     match &flags.resume {
         // The existing record stays until the new one is complete, so that an attempt does not lose it.
         Some(folder) => {
@@ -136,7 +136,7 @@ fn suite(name: &str, flags: &RunFlags, common: &Common) -> Result<u8, Complaint>
             }
             flags.with.iter().try_for_each(|program| suite.add(program)).map_err(refused)?;
             if flags.plan {
-                return say_plan(suite, flags);
+                return say_plan(&suite, &given);
             }
             // It is what the caller wants to see, so the rest is not measured without it.
             let added = suite.servers.iter().rev().take(flags.with.len());
@@ -153,9 +153,8 @@ fn suite(name: &str, flags: &RunFlags, common: &Common) -> Result<u8, Complaint>
 }
 
 /// Prints what would run.
-fn say_plan(mut suite: Suite, flags: &RunFlags) -> Result<u8, Complaint> {
-    suite.repeats = flags.repeats.unwrap_or(suite.repeats);
-    suite.duration_s = flags.duration.map_or(suite.duration_s, |span| span.as_secs_f64());
+fn say_plan(suite: &Suite, options: &RunOptions) -> Result<u8, Complaint> {
+    let suite = runner::overridden(suite, options).map_err(refused)?;
     let mut plan = fitting_plan(&suite)?;
     plan.look_for_programs(&suite);
     print(&plan.text(&suite, width()))?;

@@ -243,6 +243,24 @@ fn wider(one: Option<Interval>, other: Option<Interval>) -> Option<Interval> {
     }
 }
 
+/// A finding in lines of its own beside its figures, to the right of them; below them where that leaves
+/// no room.
+fn beside(row: &str, finding: &str, width: usize) -> String {
+    let begin = row.chars().count();
+    if begin + FINDING_MIN <= width {
+        let lines = wrapped(finding, width - begin, "");
+        let indent = " ".repeat(begin);
+        let lines: Vec<String> = lines.lines().map(|line| format!("{indent}{line}\n")).collect();
+        return format!("{row}{}", lines.concat().trim_start());
+    }
+    let lines = wrapped(finding, width - 4, "");
+    let lines: Vec<String> = lines.lines().map(|line| format!("    {line}\n")).collect();
+    format!("{}\n{}", row.trim_end(), lines.concat())
+}
+
+/// Columns that a finding takes at least.
+const FINDING_MIN: usize = 30;
+
 /// Less room than this has no place for an indented word.
 const WIDTH_MIN: usize = 20;
 
@@ -301,7 +319,8 @@ impl Differences {
             };
             let mark = table::flag(if row.suspect { Level::Suspect } else { Level::Valid });
             let cell = clean(&row.cell);
-            let _ = writeln!(out, "{cell:name$}  {first:>10}  {second:>10} {mark:1} {said}");
+            let row = format!("{cell:name$}  {first:>10}  {second:>10} {mark:1} ");
+            out.push_str(&beside(&row, &said, width));
         }
         let is_short = |row: &Row| {
             matches!(
@@ -421,10 +440,28 @@ mod tests {
 
     /// The row of a cell, and what is said below all rows, each in one line.
     fn row_and_doubts(differences: &Differences, cell: &str) -> (String, String) {
-        let text = differences.text(100);
+        // So wide that a row is one line.
+        let text = differences.text(300);
         let row = text.lines().find(|line| line.starts_with(&format!("{cell} "))).unwrap();
         let below = text.rsplit_once("\n\n").map_or("", |(_, below)| below);
         (row.to_owned(), below.replace("\n  ", " "))
+    }
+
+    #[test]
+    fn a_finding_fits_beside_or_below_its_figures() {
+        let (old, mut new) = (record("", 1.0, 1.0), record("", 1.0, 1.0));
+        new.cells[0].verdict = ringroad_measure::Verdict::of([ringroad_measure::Caveat::NothingMeasured]);
+        let differences = compare(&old, &new, Measure::Cpu, false);
+        for width in [50, 80, 100] {
+            let text = differences.text(width);
+            let long: Vec<&str> = text.lines().filter(|line| line.chars().count() > width).collect();
+            assert_eq!(long, Vec::<&str>::new(), "{width}");
+            let one_line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(one_line.contains("no significant difference (smallest detectable: "), "{text}");
+        }
+        let whole = differences.text(300);
+        let row = whole.lines().find(|line| line.starts_with("poll/http-64 ")).unwrap();
+        assert!(row.contains(" µs  ") && row.contains("no significant difference (smallest"), "{row}");
     }
 
     #[test]

@@ -81,13 +81,16 @@ impl Plan {
                 let deaf = (!load.arguments.is_empty() && !server.takes_arguments()).then(|| {
                     format!("cannot get {}: its command has no {ARGUMENTS}", load.arguments.join(" "))
                 });
-                let skipped = mute.or(too_many).or(deaf);
+                let over_tls = server.url.as_ref().is_some_and(|url| url.https);
+                let plain = (over_tls && load.client == Client::Small)
+                    .then(|| "the small client has no TLS (leave out --client)".to_owned());
+                let skipped = mute.or(too_many).or(deaf).or(plain);
                 let cell = PlannedCell { server: server_index, load: load_index, role: Role::Cell, skipped };
                 if suite.baseline.as_ref() == Some(&server.id) && cell.skipped.is_none() {
                     if suite.control {
                         controls.push(PlannedCell { role: Role::Control, ..cell.clone() });
                     }
-                    if check.is_none() && load.client == Client::Load {
+                    if check.is_none() && load.client == Client::Load && !over_tls {
                         check = Some(PlannedCell { role: Role::CrossCheck, ..cell.clone() });
                     }
                 }
@@ -288,6 +291,24 @@ mod tests {
         let mut together: Vec<(u32, usize)> = groups.concat();
         together.sort_unstable();
         assert_eq!(together, alone.concat());
+    }
+
+    /// A check that its client cannot make ended the whole run.
+    #[test]
+    fn over_tls_the_small_client_puts_no_load_on() {
+        let urls = ["a=https://localhost/", "b=http://localhost/"].map(str::to_owned);
+        let mut suite = Suite::of_urls(&urls).unwrap();
+        let plan = Plan::of(&suite, 7);
+        assert!(plan.cells.iter().all(|cell| cell.role != Role::CrossCheck && cell.skipped.is_none()));
+        assert!(plan.cells.iter().any(|cell| cell.role == Role::Control));
+        suite.loads.iter_mut().for_each(|load| load.client = Client::Small);
+        let plan = Plan::of(&suite, 7);
+        for cell in &plan.cells {
+            let why = cell.skipped.as_deref().unwrap_or_default();
+            assert_eq!(why.contains("has no TLS"), cell.server == 0, "{why}");
+        }
+        suite = Suite::of_urls(&urls[1..]).unwrap();
+        assert!(Plan::of(&suite, 7).cells.iter().any(|cell| cell.role == Role::CrossCheck));
     }
 
     #[test]

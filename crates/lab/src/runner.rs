@@ -415,8 +415,11 @@ impl Progress<'_> {
     }
 }
 
-/// The suite with the caller's wishes in it.
-fn overridden(suite: &Suite, options: &RunOptions) -> Result<Suite, Error> {
+/// Returns the suite with the caller's wishes in it.
+///
+/// # Errors
+/// [`Error::Suite`]: a value is out of range.
+pub fn overridden(suite: &Suite, options: &RunOptions) -> Result<Suite, Error> {
     let mut suite = suite.clone();
     if let Some(client) = options.client_override {
         for load in suite.loads.iter_mut().filter(|load| load.client != Client::Wrk) {

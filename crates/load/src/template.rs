@@ -7,6 +7,7 @@
 //! each time, which costs memory and time that a fixed request does not. Start at [`Template::new`].
 
 use crate::error::Error;
+use ringroad_measure::units::counted;
 use std::borrow::Cow;
 use std::fmt::Write;
 use std::sync::Arc;
@@ -39,8 +40,12 @@ impl Table {
         let mut rows = Vec::new();
         for (line, row) in lines {
             if row.len() != columns.len() {
-                let (here, wanted) = (row.len(), columns.len());
-                return Err(refuse(format!("line {line} has {here} values, and there are {wanted} columns")));
+                let (here, wanted) = (counted(row.len() as u64, "value"), columns.len() as u64);
+                let of = if wanted == 1 { "there is" } else { "there are" };
+                return Err(refuse(format!(
+                    "line {line} has {here}, and {of} {}",
+                    counted(wanted, "column")
+                )));
             }
             rows.push(row);
         }
@@ -48,6 +53,11 @@ impl Table {
             return Err(refuse("no row below the line of names".to_owned()));
         }
         Ok(Table { columns, rows })
+    }
+
+    /// The names of the columns.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.columns.iter().map(String::as_str)
     }
 }
 

@@ -123,6 +123,12 @@ impl Session {
             TlsErrorKind::UnknownIssuer => format!(
                 "the server's certificate is not signed by one that this system trusts. --cacert FILE adds one, {INSECURE}"
             ),
+            TlsErrorKind::Authority if self.has_given => format!(
+                "the server's certificate is that of an authority (CA:TRUE) and not among those of --cacert. {INSECURE}"
+            ),
+            TlsErrorKind::Authority => format!(
+                "the server's certificate is that of an authority (CA:TRUE), as for tests. --cacert FILE adds it, {INSECURE}"
+            ),
             TlsErrorKind::WrongName => format!(
                 "the server's certificate is for another name: {}. --host NAME asks for another name, {INSECURE}",
                 why.detail()

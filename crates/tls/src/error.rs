@@ -1,6 +1,6 @@
 //! Why a session failed or cannot begin, in words and as a kind that programs can act on.
 
-use rustls::CertificateError as Bad;
+use rustls::{CertificateError as Bad, OtherError};
 use std::fmt;
 
 /// What went wrong with a session or its settings.
@@ -26,6 +26,8 @@ pub enum TlsErrorKind {
     Revoked,
     /// The list of revoked certificates that would tell has expired.
     ListExpired,
+    /// The peer shows the certificate of an authority as its own, and it is not among those that are trusted.
+    Authority,
     /// The peer's certificate cannot be accepted for another reason.
     BadCertificate,
     /// A client certificate is required, and the client sent none.
@@ -51,6 +53,7 @@ impl fmt::Display for TlsErrorKind {
             TlsErrorKind::NotValidNow => "the peer's certificate is not valid at this time",
             TlsErrorKind::Revoked => "the peer's certificate was revoked",
             TlsErrorKind::ListExpired => "the list of revoked certificates has expired",
+            TlsErrorKind::Authority => "the peer's certificate is that of an authority",
             TlsErrorKind::BadCertificate => "the peer's certificate cannot be accepted",
             TlsErrorKind::NoCertificate => "the client sent no certificate",
             TlsErrorKind::Alert => "the peer refused by an alert",
@@ -93,6 +96,7 @@ impl TlsError {
                 Bad::ExpiredRevocationList | Bad::ExpiredRevocationListContext { .. } => {
                     TlsErrorKind::ListExpired
                 }
+                Bad::Other(why) if is(why, &webpki::Error::CaUsedAsEndEntity) => TlsErrorKind::Authority,
                 _ => TlsErrorKind::BadCertificate,
             },
             Error::NoCertificatesPresented => TlsErrorKind::NoCertificate,
@@ -106,6 +110,15 @@ impl TlsError {
                 "the peer does not speak TLS here (http:// and https:// mixed up?)".to_owned()
             }
             Error::AlertReceived(alert) => format!("alert {alert:?}"),
+            _ if kind == TlsErrorKind::Authority => {
+                "the certificate is that of an authority (CA:TRUE) and not of a server, and it is not trusted itself"
+                    .to_owned()
+            }
+            Error::InvalidCertificate(Bad::Other(why)) if is(why, &webpki::Error::UnsupportedCertVersion) => {
+                "the certificate has an old version of X.509; version 3, with subjectAltName, is required"
+                    .to_owned()
+            }
+            Error::InvalidCertificate(Bad::Other(why)) => format!("invalid certificate: {}", why.0),
             _ if kind == TlsErrorKind::NoCertificateForName => {
                 "no certificate for the name that the client asks for".to_owned()
             }
@@ -113,6 +126,11 @@ impl TlsError {
         };
         TlsError { kind, text }
     }
+}
+
+/// Whether webpki has refused a certificate for this reason, which rustls has no name for.
+fn is(why: &OtherError, reason: &webpki::Error) -> bool {
+    why.0.downcast_ref() == Some(reason)
 }
 
 /// How rustls says that a resolver gave no certificate.
@@ -125,3 +143,24 @@ impl fmt::Display for TlsError {
 }
 
 impl std::error::Error for TlsError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    /// These have no name in rustls, which prints them as Rust's debug output.
+    #[test]
+    fn what_webpki_alone_refuses_has_words() {
+        for (reason, kind, words) in [
+            (webpki::Error::CaUsedAsEndEntity, TlsErrorKind::Authority, "that of an authority (CA:TRUE)"),
+            (webpki::Error::UnsupportedCertVersion, TlsErrorKind::BadCertificate, "version 3, with"),
+            (webpki::Error::BadDerTime, TlsErrorKind::BadCertificate, "invalid certificate: BadDerTime"),
+        ] {
+            let other = Bad::Other(OtherError(Arc::new(reason)));
+            let error = TlsError::of(&rustls::Error::InvalidCertificate(other), true);
+            assert_eq!(error.kind(), kind, "{error}");
+            assert!(error.detail().contains(words) && !error.detail().contains("OtherError"), "{error}");
+        }
+    }
+}

@@ -302,10 +302,13 @@ fn certificates_that_ought_not_to_be_accepted_are_not() {
         of.not_after = long_ago.into();
     });
     let expired = Pair::from_pem(&expired.0, &expired.1).unwrap();
+    let itself = authority.sign(&["a.test"], |of| of.is_ca = IsCa::Ca(BasicConstraints::Unconstrained));
+    let itself = Pair::from_pem(&itself.0, &itself.1).unwrap();
     for (pair, name, kind) in [
         (expired, "a.test", TlsErrorKind::NotValidNow),
         (authority.pair(&["b.test"]), "a.test", TlsErrorKind::WrongName),
         (other.pair(&["a.test"]), "a.test", TlsErrorKind::UnknownIssuer),
+        (itself, "a.test", TlsErrorKind::Authority),
         (ringroad_tls::self_signed(["a.test".to_owned()]).unwrap(), "a.test", TlsErrorKind::UnknownIssuer),
     ] {
         let server = server(ServerSettings::new(Vec::new()), vec![pair]);

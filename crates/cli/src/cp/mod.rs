@@ -231,9 +231,13 @@ fn copy(request: &Request, words: &[OsString], voice: Voice) -> u8 {
             talk.complain(&summary(&report, resume::command(words, &request.options, &request.destination)));
             report.missing.iter().for_each(|missing| talk.complain(&lacks(missing, voice)));
         } else if request.options.dry_run {
-            talk.line(&progress::planned(&report.totals));
+            let columns = crate::terminal::columns(std::io::stdout());
+            let line = progress::planned(&report.totals);
+            talk.line(&crate::terminal::fitted(&line, columns, crate::terminal::Indent::At(2)));
         } else if terminal {
-            talk.complain(&progress::done(&report.totals, report.elapsed));
+            let columns = crate::terminal::columns(std::io::stderr());
+            let line = progress::done(&report.totals, report.elapsed);
+            talk.complain(&crate::terminal::fitted(&line, columns, crate::terminal::Indent::At(2)));
         }
     }
     if let Err(error) = talk.finish() {

@@ -270,21 +270,16 @@ fn bugs(out: &mut String, findings: &Findings, verbose: bool, page: Page) {
     let shown: Vec<_> =
         findings.bugs.iter().filter(|bug| verbose || bug.meaning != Meaning::Avoided).collect();
     let avoided = findings.bugs.len() - shown.len();
-    let _ = write!(out, "\n{}  ", paint.head("Known bugs of this kernel's io_uring"));
-    match (shown.len(), avoided) {
-        (0, 0) => out.push_str("none\n"),
+    const HEAD: &str = "Known bugs of this kernel's io_uring";
+    let count = match (shown.len(), avoided) {
+        (0, 0) => "none".to_owned(),
         (0, count) => {
-            let _ =
-                writeln!(out, "{count}, avoided here (-v lists {})", if count == 1 { "it" } else { "them" });
+            format!("{count}, avoided here (-v lists {})", if count == 1 { "it" } else { "them" })
         }
-        (count, avoided) => {
-            let _ = writeln!(
-                out,
-                "{count}{}",
-                if avoided > 0 { format!(", and {avoided} avoided here (-v)") } else { String::new() }
-            );
-        }
-    }
+        (count, 0) => count.to_string(),
+        (count, avoided) => format!("{count}, and {avoided} avoided here (-v)"),
+    };
+    let _ = writeln!(out, "\n{}  {}", paint.head(HEAD), page.wrapped_from(&count, HEAD.len() + 2, INDENT));
     for bug in shown {
         let mark = if bug.meaning == Meaning::Avoided { paint.faint("·") } else { paint.bad("!") };
         let _ = writeln!(out, "  {mark} {}", page.wrapped(&format!("{} [{}]", bug.what, bug.source), 4));

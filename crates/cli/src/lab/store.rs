@@ -6,6 +6,7 @@
 use super::{Complaint, failed, json, print};
 use crate::complaint::{DONE, FAILED, USAGE, say};
 use crate::outfile::OutFile;
+use crate::terminal::{Indent, columns, fitted};
 use ringroad_lab::page;
 use ringroad_measure::record::{Record, SCHEMA};
 use std::os::unix::fs::FileTypeExt;
@@ -194,7 +195,7 @@ pub(super) fn list() -> Result<u8, Complaint> {
             folder.display()
         ));
     }
-    print(&text)?;
+    print(&fitted(&text, columns(io::stdout()), Indent::At(4)))?;
     Ok(DONE)
 }
 

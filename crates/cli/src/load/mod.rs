@@ -24,6 +24,7 @@ mod urls;
 
 use crate::complaint::{DONE, FAILED, INTERRUPTED, INVALID, USAGE, say, why};
 use crate::flags::Common;
+use crate::terminal::{Indent, columns, fitted};
 use ask::Settled;
 use calibrate::Ceiling;
 use flags::LoadFlags;
@@ -107,7 +108,7 @@ fn load(flags: &LoadFlags, common: &Common) -> Result<u8, Complaint> {
     stop_on_signals(&stop)?;
     if flags.plan {
         let ceiling = flags.calibrate.then(|| Ceiling::measure(&checked, &choice, &stop)).transpose()?;
-        print(&machines::text(&facts, &checked, choice.driver(), ceiling.as_ref()))?;
+        print(&fits(&machines::text(&facts, &checked, choice.driver(), ceiling.as_ref())))?;
         return Ok(DONE);
     }
     // It may have a large body.
@@ -137,7 +138,7 @@ fn load(flags: &LoadFlags, common: &Common) -> Result<u8, Complaint> {
     let ceiling = flags.calibrate.then(|| Ceiling::measure(&plan, &choice, &stop)).transpose()?;
     match &ceiling {
         Some(ceiling) if flags.url.is_none() && flags.urls.is_none() => {
-            print(&format!("{ceiling}\n"))?;
+            print(&fits(&format!("{ceiling}\n")))?;
             return Ok(if stop.load(Ordering::Relaxed) { INTERRUPTED } else { DONE });
         }
         Some(ceiling) if !common.quiet => say(&ceiling.to_string()),
@@ -188,6 +189,11 @@ fn load(flags: &LoadFlags, common: &Common) -> Result<u8, Complaint> {
         _ if !unmet.is_empty() => FAILED,
         Level::Suspect | Level::Valid => DONE,
     })
+}
+
+/// The text with lines that fit the terminal behind standard output, if it is one.
+fn fits(text: &str) -> String {
+    fitted(text, columns(std::io::stdout()), Indent::AsTheLine)
 }
 
 /// Runs the load once, or searches a rate.

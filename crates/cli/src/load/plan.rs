@@ -13,6 +13,7 @@ use ringroad_load::plan::{Body, Pace, Request, Sockets, Stages, pattern, ramp, s
 use ringroad_load::schedule::Arrivals;
 use ringroad_load::site::{Destination, Place, Route};
 use ringroad_load::{Message, Plan, Scheme, Table, Target, source};
+use std::borrow::Cow;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -142,6 +143,11 @@ pub(super) fn of(
     if !tcp && !websocket && (flags.length.is_some() || flags.delimiter.is_some()) {
         return refuse("--length and --delimiter: those are for tcp:// and ws://");
     }
+    if flags.http2 && (flags.location || flags.jar) {
+        return refuse(
+            "-L and --jar with --http2: redirects and cookies are read over HTTP/1.1 only, so give the URL and the cookies (-b) themselves",
+        );
+    }
     if flags.location && all.len() > 1 {
         return refuse("-L with several URLs: give the URLs that the redirects lead to");
     }
@@ -230,7 +236,12 @@ pub(super) fn of(
     let length = stages.as_ref().map(|stages| Duration::from_secs_f64(stages.seconds()));
     let split = super::part::split(flags)?;
     let own = u32::try_from(split.share(connections.into())).unwrap_or(connections);
-    let tls = super::trust::of(&flags.tls, inputs, plan.sites().any(|site| site.scheme.is_secured()))?;
+    let is_secured = plan.sites().any(|site| site.scheme.is_secured());
+    let tls = if is_secured || !is_other_secured(flags, url)? {
+        super::trust::of(&flags.tls, inputs, is_secured)?
+    } else {
+        None
+    };
     Ok(Plan {
         connections,
         idle: flags.idle,
@@ -283,6 +294,15 @@ pub(super) fn of(
         seed: flags.seed,
         ..plan
     })
+}
+
+/// Whether, of the two URLs that --vs compares, the one that this plan is not for is https.
+fn is_other_secured(flags: &LoadFlags, url: Option<&str>) -> Result<bool, Complaint> {
+    let other = if url.is_some() { flags.url.as_deref() } else { flags.vs.as_deref() };
+    match other.filter(|_| flags.vs.is_some()) {
+        Some(other) => Ok(urls::one(other, None).map_err(refusal)?.target.scheme.is_secured()),
+        None => Ok(false),
+    }
 }
 
 /// The target with the name that --host gives it.
@@ -354,7 +374,7 @@ fn requests(
     inputs: &Inputs,
 ) -> Result<(Vec<Target>, Vec<Message>), Complaint> {
     let headers = headers(flags, learnt)?;
-    let body = if learnt.is_get { &[] } else { body };
+    let (given, body) = (body, if learnt.is_get { &[] } else { body });
     let table = match &flags.vars {
         Some(_) if flags.no_template => {
             return Err(refusal("--vars with --no-template: nothing is filled in"));
@@ -398,6 +418,16 @@ fn requests(
             Some(text) => message.with_body(Body::Contains(text.clone().into_bytes())),
             None => message,
         });
+    }
+    if let (Some(table), Some(file)) = (&table, &flags.vars) {
+        let paths = all.iter().map(|url| url.target.path.as_str().into());
+        let values = headers.iter().map(|(_, value)| value.as_str().into());
+        let texts: Vec<Cow<'_, str>> = paths.chain(values).chain([String::from_utf8_lossy(given)]).collect();
+        let names: Vec<String> = table.names().map(|name| format!("{{{name}}}")).collect();
+        if !names.iter().any(|name| texts.iter().any(|text| text.contains(name.as_str()))) {
+            let (file, names) = (name(file), names.join(" or "));
+            return Err(refusal(format!("--vars {file}: no {names} in a URL, a header line or the body")));
+        }
     }
     sites.remove(0);
     Ok((sites, messages))

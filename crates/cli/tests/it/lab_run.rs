@@ -321,6 +321,29 @@ fn servers_that_already_run_are_compared_by_their_urls_and_not_stopped() {
     assert!(wrong.stderr.contains("--url localhost: it begins with http:// or https://"), "{wrong:?}");
 }
 
+/// The run ended when the client without TLS was to check the one with it.
+#[test]
+fn servers_are_compared_over_tls() {
+    let folder = tempfile::tempdir().unwrap();
+    let address = crate::load_https::serve(&folder.path().join("ca.pem"));
+    let words = ["lab", "--connections=2", "--repeats=1", "--duration=0.2", "--out"];
+    let outcome = run(ringroad(words).arg(folder.path()).arg(format!("--url=a=https://{address}/")));
+    let record = record_in(folder.path());
+    expect_code_of(&record, &outcome);
+    let cell = &record.cells[0];
+    assert_eq!((record.cells.len(), &cell.skipped, cell.errors.total()), (1, &None, 0), "{outcome:?}");
+    assert!(cell.completed > 0, "{outcome:?}");
+}
+
+#[test]
+fn a_plan_refuses_what_the_run_would_refuse() {
+    for verb in [&["lab", "--duration", "0"][..], &["lab", "--duration", "0", "--plan"]] {
+        let outcome = run(&mut ringroad(verb));
+        assert_eq!((outcome.code, outcome.stdout.len()), (Some(2), 0), "{verb:?}: {outcome:?}");
+        assert!(outcome.stderr.contains("duration_s: 0 is not between"), "{outcome:?}");
+    }
+}
+
 /// Each of its connections failed instead, with advice about backlogs.
 #[test]
 fn a_url_on_which_nothing_listens_is_named_as_such() {

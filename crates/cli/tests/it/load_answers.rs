@@ -199,6 +199,10 @@ fn urls_of_a_file_are_loaded_and_told_apart_on_several_servers() {
     std::fs::write(&urls, format!("# two servers\nhttp://{}/ 3\nPOST http://{}/{{page}}\n", one.0, other.0))
         .unwrap();
     std::fs::write(&vars, "page\n\nthere/\nnope\n").unwrap();
+    // A misspelt name of a column was sent as it is.
+    let outcome = load(&["http://127.0.0.1:9/{pag}", "--vars", vars.to_str().unwrap()]);
+    assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("no {page} in a URL, a header line or the body"), "{}", outcome.stderr);
     let arguments =
         ["--urls", urls.to_str().unwrap(), "--vars", vars.to_str().unwrap(), "-c", "4", "-n", "400"];
     let outcome = load(&[&arguments[..], &["-o", record.to_str().unwrap()]].concat());
@@ -330,6 +334,9 @@ fn what_does_not_go_together_is_refused_with_2() {
     for (words, why) in [
         (&["a", "-L", "--also", "/b"][..], "-L with several URLs"),
         (&["a", "-L", "--no-ask"], "--no-ask"),
+        // Neither was heeded.
+        (&["a", "-L", "--http2"], "-L and --jar with --http2"),
+        (&["a", "--jar", "--http2"], "-L and --jar with --http2"),
         (&["a", "--jar", "--processes", "2"], "--processes"),
         (&["tcp://a:7", "-L"], "HTTP's"),
         (&["tcp://a:7", "--expect-status", "2xx"], "HTTP's"),

@@ -1,7 +1,7 @@
 //! `ringroad load https://` as users run it. What a handshake is and what counts is tested in the library;
 //! here is which certificates the command line accepts.
 
-use crate::support::{Outcome, ringroad, run};
+use crate::support::{Outcome, Server, ringroad, run};
 use rustls::pki_types::PrivateKeyDer;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::Value;
@@ -13,7 +13,7 @@ use std::thread;
 
 /// A server with a certificate of its own for 127.0.0.1, which is written to `file`. It lives as long as the
 /// test.
-fn serve(file: &Path) -> SocketAddr {
+pub(crate) fn serve(file: &Path) -> SocketAddr {
     let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
     std::fs::write(file, made.cert.pem()).unwrap();
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
@@ -88,4 +88,24 @@ fn what_is_no_certificate_or_not_for_https_is_refused() {
     assert!(outcome.stderr.contains("/nowhere/ca.pem"), "{}", outcome.stderr);
     assert_eq!(load("http://127.0.0.1:9/", &["-k"]).code, Some(2));
     assert_eq!(load("https://127.0.0.1:9/", &["-k", "--cacert", "x"]).code, Some(2));
+}
+
+/// It was said of the first alone that no URL is https.
+#[test]
+fn of_two_urls_that_are_compared_either_may_be_https() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ca.pem");
+    let secured = format!("https://{}/", serve(&file));
+    let server = Server::start(&["--model", "epoll-et", "--protocol", "http"]);
+    let plain = format!("http://{}/", server.address);
+    let words = ["--repeat", "2", "-d", "50ms", "--warmup", "0s", "-c", "1"];
+    let trust = ["--cacert", file.to_str().unwrap()];
+    for (one, other) in [(&plain, &secured), (&secured, &plain)] {
+        let mut load = ringroad(["load", one, "--vs", other].iter().chain(&words).chain(&trust));
+        let outcome = run(&mut load);
+        assert!(outcome.text().contains("2 of 2 blocks"), "{}{}", outcome.text(), outcome.stderr);
+    }
+    let outcome = run(&mut ringroad(["load", &plain, "--vs", &plain, "-k"].iter().chain(&words)));
+    assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("no URL has it"), "{}", outcome.stderr);
 }

@@ -1,6 +1,6 @@
 //! `ringroad load` on a terminal: the picture, and what is left of it.
 
-use crate::support::{Kill, Lines, Server, ringroad};
+use crate::support::{Kill, Lines, Server, ringroad, run};
 use rustix::process::Signal;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcgetwinsize, tcsetwinsize};
@@ -80,6 +80,45 @@ fn help_fits_a_narrow_terminal() {
             };
             let long = lines.iter().filter(is_prose).find(|line| line.chars().count() > columns.into());
             assert_eq!(long, None, "{verb:?}, {columns} columns");
+        }
+    }
+}
+
+#[test]
+fn what_is_printed_fits_a_narrow_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(&["--model", "epoll-et", "--protocol", "http"]);
+    let url = format!("http://{}/", server.address);
+    let kept = folder.path().join("ringroad/lab/a");
+    std::fs::create_dir_all(&kept).unwrap();
+    let file = kept.join("record.json");
+    let mut load = ringroad(["load", &url, "-n", "20", "--out"]);
+    assert_eq!(run(load.arg(&file)).code, Some(0));
+    let file = file.to_str().unwrap();
+    let tree = folder.path().join("a tree");
+    std::fs::create_dir(&tree).unwrap();
+    let (tree, copy) = (tree.to_str().unwrap(), folder.path().join("b"));
+    for columns in [50, 80] {
+        for words in [
+            &["load", &url, "-c", "2000000", "--driver", "epoll", "--plan"][..],
+            &["load", "--calibrate"],
+            &["doctor"],
+            &["lab", "list"],
+            &["lab", "compare", file, file],
+            &["cp", "-r", "--dry-run", tree, copy.to_str().unwrap()],
+        ] {
+            let (ours, theirs) = terminal(columns, 50);
+            let mut command = ringroad(words);
+            command.env("TERM", "xterm").env("XDG_STATE_HOME", folder.path()).stdout(theirs);
+            let mut process = Kill(command.spawn().unwrap());
+            // The command holds our copy of the other end.
+            drop(command);
+            let lines = shown(&written(ours));
+            process.wait();
+            assert!(lines.iter().any(|line| !line.is_empty()), "{words:?}: {lines:?}");
+            // A path stays whole.
+            let is_long = |line: &&String| line.chars().count() > columns.into() && line.trim().contains(' ');
+            assert_eq!(lines.iter().find(is_long), None, "{words:?}, {columns} columns");
         }
     }
 }

@@ -409,6 +409,7 @@ fn told(why: &HandshakeError, name: &str) -> String {
     let what_to_do = match why {
         HandshakeError::Tls(why) => match why.kind() {
             TlsErrorKind::UnknownIssuer => "give its authority by `tls = { ca = \"FILE\" }`",
+            TlsErrorKind::Authority => "give this certificate by `tls = { ca = \"FILE\" }`",
             TlsErrorKind::WrongName => {
                 return format!(
                     "{why}: {name:?} was asked for; give a name of the certificate by `tls = {{ name }}`"
