@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// Shown below the help of the program and in its manual page.
 const EXIT_CODES: &str = "\
-Exit codes: 0 done, 1 failed (the message says why), 2 wrong usage or an unusable driver, 3 destination full,
+Exit codes: 0 done, 1 failed (the message says why), 2 wrong usage or an unusable driver, 3 destination full, \
 4 a copy differs from its source, 5 the run is INVALID, 130 interrupted.";
 
 /// Tools for Linux servers on one completion-based I/O engine: benchmark, load-test, serve, copy
