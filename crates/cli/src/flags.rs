@@ -43,7 +43,7 @@ pub(crate) struct Common {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Look after the applications of a running server
+    /// Manage the applications of a running server
     App(AppFlags),
     /// Print files and block devices, read through io_uring
     Cat(CatFlags),
@@ -207,7 +207,7 @@ pub(crate) enum AppVerb {
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=1024))]
         tasks: Option<u16>,
     },
-    /// Stop the server; what has begun is finished
+    /// Stop the server; requests in progress are completed
     Stop,
 }
 
