@@ -19,6 +19,9 @@ use std::time::Duration;
 const ARCHITECTURES: [(&str, &str); 2] =
     [("x86_64", "x86_64-linux-gnu-gcc"), ("aarch64", "aarch64-linux-gnu-gcc")];
 
+/// The compiler with musl's headers, for the host's architecture.
+const MUSL: &str = "musl-gcc";
+
 /// Shells with completions in the archive, and the name of each file.
 const COMPLETIONS: [(&str, &str); 3] =
     [("bash", "ringroad.bash"), ("zsh", "_ringroad"), ("fish", "ringroad.fish")];
@@ -142,14 +145,15 @@ impl<'a> Release<'a> {
             .args(["build", "--release", "--package", "ringroad-cli", "--target", &target])
             // Flags for the host's linker are no use to another one.
             .env_remove("RUSTFLAGS");
-        // A compiler with the headers of glibc does for the C of the dependencies. What musl lacks of these
-        // headers (`fopen64`, in aws-lc's files) is in functions that are not linked; one that is used fails
-        // here. musl itself comes with Rust's target.
-        let compiler = if self.is_foreign() { self.compiler } else { "cc" };
+        let linker = if self.is_foreign() { self.compiler } else { "cc" };
+        let compiler = self.c_compiler();
         build.env(format!("CC_{variable}"), compiler);
-        build.env(format!("CARGO_TARGET_{}_LINKER", variable.to_uppercase()), compiler);
+        // musl itself comes with Rust's target.
+        build.env(format!("CARGO_TARGET_{}_LINKER", variable.to_uppercase()), linker);
         if !build.status()?.success() {
-            let hint = format!("cargo build failed; it needs {compiler} and: rustup target add {target}");
+            let musl = if self.is_foreign() { "" } else { ", perhaps musl-gcc (package musl-tools)" };
+            let hint =
+                format!("cargo build failed; it needs {compiler}{musl} and: rustup target add {target}");
             return Err(io::Error::other(hint));
         }
         let binary = self.folder.join(&target).join("release/ringroad");
@@ -162,6 +166,21 @@ impl<'a> Release<'a> {
             ),
         }
         Ok(binary)
+    }
+
+    /// Returns the compiler for the C of the dependencies.
+    ///
+    /// One with the headers of glibc does only on some systems. With the headers of glibc 2.38 and newer the
+    /// C calls `__isoc23_strtol` for `strtol`, and where the compiler sets `_FORTIFY_SOURCE` by itself, as
+    /// Ubuntu's does, `__memcpy_chk` for `memcpy`; musl has neither. Other functions that musl lacks
+    /// (`fopen64`, in aws-lc's files) are not linked.
+    fn c_compiler(&self) -> &'static str {
+        if self.is_foreign() {
+            return self.compiler;
+        }
+        let mut version = Command::new(MUSL);
+        version.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
+        if version.status().is_ok_and(|status| status.success()) { MUSL } else { "cc" }
     }
 
     /// The program that runs the binary here, if it needs one. `None` where the binary cannot run.

@@ -37,7 +37,7 @@ pub struct Links {
     by_worker: Rc<RefCell<HashMap<u64, Rc<Link>>>>,
 }
 
-/// Why there is no answer.
+/// The reason why there is no answer.
 #[derive(Clone, Debug)]
 pub enum Failed {
     /// The worker died, or the link to it broke, before it answered. `unseen`: it has not got the request.
@@ -45,16 +45,16 @@ pub enum Failed {
         /// The request was not sent.
         unseen: bool,
     },
-    /// The worker gives the request up. `unhandled`: it has not begun it.
+    /// The worker refused the request. `unhandled`: it had not begun it.
     Reset {
         /// Its reason.
         why: String,
         /// Another worker may have the request.
         unhandled: bool,
     },
-    /// What it sent is no answer.
+    /// The worker sent something that is not an answer.
     Bad(String),
-    /// It has not answered in time, and was told to give the request up.
+    /// The worker did not answer in time; the request was cancelled.
     TooLate,
 }
 
@@ -103,7 +103,7 @@ struct Stream {
     taken: u32,
     /// Until the worker has finished.
     ticket: Option<Ticket>,
-    /// Nothing wants the answer any more.
+    /// The answer is not needed any more.
     abandoned: bool,
 }
 
@@ -379,7 +379,7 @@ impl Link {
         if over {
             self.streams.borrow_mut().remove(&frame.stream);
         }
-        // It may wake other requests.
+        // This may wake other requests.
         drop(ticket);
         Ok(())
     }
@@ -430,7 +430,7 @@ async fn read_frames(link: Rc<Link>, mut read: ReadHalf<Unix>, all: Rc<RefCell<H
         let lease = match read.recv().await {
             Ok(lease) if lease.is_empty() => break Ends::Gone,
             Ok(lease) => lease,
-            // It died with something unread.
+            // The worker died with unread bytes in its socket.
             Err(why) if why.kind() == std::io::ErrorKind::ConnectionReset => break Ends::Gone,
             Err(_) => break Ends::Here,
         };
@@ -483,7 +483,7 @@ async fn write_frames(link: Rc<Link>, mut write: WriteHalf<Unix>) {
     }
 }
 
-/// A request that a worker has. Dropped before its answer is complete, the worker is told to give it up.
+/// A request that a worker has. Dropping it before the answer is complete cancels the request.
 #[derive(Debug)]
 pub struct Exchange {
     link: Rc<Link>,
@@ -514,7 +514,7 @@ impl Exchange {
     /// The head of the answer. `informational` gets answers that come before it (103).
     ///
     /// # Errors
-    /// There is no answer.
+    /// The worker sends no answer.
     pub async fn head(
         &self,
         mut informational: impl FnMut(u16, &[(Vec<u8>, Vec<u8>)]),
@@ -572,7 +572,7 @@ impl Exchange {
     /// Sends the rest of the request's body, as the worker takes it.
     ///
     /// # Errors
-    /// The client's, after which the worker was told to give the request up.
+    /// Reading the client's body failed; the request was cancelled at the worker.
     pub fn send(&self, mut body: RequestBody) -> impl Future<Output = Result<(), BodyError>> + use<> {
         let (link, state, stream) = (Rc::clone(&self.link), Rc::clone(&self.state), self.stream);
         async move {
@@ -624,7 +624,7 @@ impl Exchange {
         }
     }
 
-    /// The answer is too late: the worker is told to give the request up, and is killed if it does not within
+    /// Cancels a request because its answer is too late. The worker is killed if it does not stop within
     /// `patience`.
     pub fn too_late(self, patience: Duration) {
         let state = Rc::clone(&self.state);
@@ -762,7 +762,7 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// What the worker says next. Behind [`Said::Closed`] and [`Said::Failed`] nothing comes.
+    /// The next message of the worker. [`Said::Closed`] and [`Said::Failed`] are the last.
     pub fn poll_said(&self, context: &mut Context<'_>) -> Poll<Said> {
         Poll::Ready(match std::task::ready!(self.exchange.poll_event(context)) {
             Event::Said(said) => said,
@@ -801,8 +801,8 @@ impl Socket {
         }
     }
 
-    /// Waits until the kernel has what the worker was told, for at most `patience`. A server that stops ends
-    /// its runtimes behind its sessions: what is still queued then would be lost.
+    /// Waits until the kernel has everything that is queued for the worker, for at most `patience`. A server
+    /// that stops ends its runtimes after its sessions, and what is still queued then would be lost.
     pub async fn flush(&self, patience: Duration) {
         let link = &self.exchange.link;
         let place = link.queued.get();

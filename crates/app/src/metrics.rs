@@ -1,4 +1,4 @@
-//! What applications have done, for Prometheus.
+//! Counters and histograms of applications, for Prometheus.
 
 use crate::pool::Pool;
 use crate::status::TasksStatus;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Counters of one application.
 #[derive(Debug, Default)]
 pub struct Counts {
-    /// Answers by the hundreds of their status.
+    /// Answers by the first digit of their status.
     pub answers: [AtomicU64; 6],
     /// Time until each began.
     pub took: Times,
@@ -19,7 +19,7 @@ pub struct Counts {
     rejected: [AtomicU64; 4],
     /// Requests that were repeated.
     pub retries: AtomicU64,
-    /// Requests that were given up: client gone, or too late.
+    /// Requests that were cancelled: the client left, or the answer came too late.
     pub aborted: AtomicU64,
     /// Requests that took too long.
     pub timeouts: AtomicU64,
@@ -30,9 +30,9 @@ pub struct Counts {
 pub(crate) enum Rejected {
     /// The queue is full.
     Full,
-    /// It has waited for as long as it may.
+    /// The request waited for the longest time that is allowed.
     Late,
-    /// None can be started.
+    /// No worker can be started.
     NoWorker,
     /// The application stops.
     Stopping,

@@ -51,7 +51,7 @@ pub(crate) struct Ground {
     runner: OwnedFd,
     /// Swoole's classes, for PHP.
     classes: php::Classes,
-    /// For sockets of workers that speak HTTP; no other user may look into it.
+    /// Folder for sockets of workers that speak HTTP; closed to other users.
     folder: RunFolder,
     /// The priority of this process, if one that was lowered can have it again.
     priority: Option<i32>,
@@ -108,7 +108,7 @@ impl Drop for Listening {
 
 /// The priority of this process, if it may raise one that it has lowered: as root, or within RLIMIT_NICE.
 fn restorable_priority() -> Option<i32> {
-    // On Linux each thread has its own, so it is tried where it hurts nothing.
+    // On Linux each thread has a priority of its own, so a thread made for this tries it.
     let trial = std::thread::Builder::new().name("app-priority".to_owned()).spawn(|| {
         let own = rustix::process::getpriority_process(None).ok()?;
         rustix::process::setpriority_process(None, own + 1).ok()?;
@@ -127,7 +127,7 @@ pub(crate) fn slot_names(slot: u32) -> Vec<(&'static str, String)> {
     names
 }
 
-/// Starts a process of `settings`. Its end of `control` is what `link` is.
+/// Starts a process of `settings`. `link` is its end of `control`.
 pub(crate) fn start(
     settings: &Settings,
     ground: &Ground,
@@ -230,7 +230,7 @@ impl Process {
         let pid = Pid::from_child(&child);
         let out = child.stdout.take().map(|pipe| File::from(OwnedFd::from(pipe)));
         let err = child.stderr.take().map(|pipe| File::from(OwnedFd::from(pipe)));
-        // Whole from here on: if it cannot be watched, its drop ends it.
+        // From here on `Drop` ends the process, also if it cannot be watched.
         let mut process =
             Process { child: Some(child), pid: Some(pid), pidfd: None, out, err, is_lowered: false };
         let told = |why: rustix::io::Errno| {
@@ -256,12 +256,13 @@ impl Process {
         Ok(Process { child: None, pid: None, pidfd: None, out, err, is_lowered: false })
     }
 
-    /// Whether a mold forked it, and it has not told its number.
+    /// Whether a mold forked it, and its process id is not known yet.
     pub(crate) fn is_unknown(&self) -> bool {
         self.pid.is_none()
     }
 
-    /// Takes the number that a forked process told. It is no other's: its mold reaps it only on EXITED.
+    /// Takes the process id that a forked process sent. The id cannot belong to another process: the mold
+    /// reaps it only on EXITED.
     pub(crate) fn is_known_as(&mut self, pid: u32) -> io::Result<()> {
         let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| io::Error::other("no number of a process"))?;
@@ -270,7 +271,7 @@ impl Process {
         Ok(())
     }
 
-    /// Its number; 0 while it is not known.
+    /// The process id; 0 while it is not known.
     pub(crate) fn pid(&self) -> u32 {
         self.pid.map_or(0, |pid| pid.as_raw_nonzero().get().unsigned_abs())
     }
@@ -279,7 +280,7 @@ impl Process {
         self.pidfd.as_ref()
     }
 
-    /// How it ended, if it has. The mold of a forked process prints the status.
+    /// The exit status, once the process has ended. The mold prints the status of a forked process.
     pub(crate) fn ended(&mut self) -> Option<String> {
         if let Some(child) = &mut self.child {
             return child.try_wait().ok().flatten().map(|status| status.to_string());
@@ -293,7 +294,7 @@ impl Process {
     /// Sends a signal to the process alone.
     pub(crate) fn signal(&self, signal: Signal) {
         if let Some(pidfd) = &self.pidfd {
-            // One that has ended needs none.
+            // A process that has ended gets no signal.
             let _ = rustix::process::pidfd_send_signal(pidfd, signal);
         }
     }
@@ -308,7 +309,7 @@ impl Process {
         }
     }
 
-    /// Lowers its priority for ever: it ends.
+    /// Lowers the priority of a process that is about to end; it is not restored.
     pub(crate) fn lower_to_the_end(&self) {
         let own = rustix::process::getpriority_process(None).unwrap_or(0);
         self.set_priority(own + LOWER_BY);

@@ -14,7 +14,7 @@ const SLOTS_MAX: u32 = 1024;
 pub struct SlotId {
     /// Counted from 0, task workers by themselves.
     pub number: u32,
-    /// It is the place of a task worker.
+    /// Whether the slot is that of a task worker.
     pub is_task: bool,
 }
 

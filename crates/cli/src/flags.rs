@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// Shown below the help of the program and in its manual page.
 const EXIT_CODES: &str = "\
-Exit codes: 0 done, 1 failed (the message says why), 2 wrong usage or an unusable driver, 3 destination full,
+Exit codes: 0 done, 1 failed (the message says why), 2 wrong usage or an unusable driver, 3 destination full, \
 4 a copy differs from its source, 5 the run is INVALID, 130 interrupted.";
 
 /// Tools for Linux servers on one completion-based I/O engine: benchmark, load-test, serve, copy
@@ -43,7 +43,7 @@ pub(crate) struct Common {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Look after the applications of a running server
+    /// Manage the applications of a running server
     App(AppFlags),
     /// Print files and block devices, read through io_uring
     Cat(CatFlags),
@@ -207,7 +207,7 @@ pub(crate) enum AppVerb {
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=1024))]
         tasks: Option<u16>,
     },
-    /// Stop the server; what has begun is finished
+    /// Stop the server; requests in progress are completed
     Stop,
 }
 

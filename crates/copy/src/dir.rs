@@ -278,6 +278,15 @@ impl Dir {
         self.path(|dir| &dir.source_name, PathBuf::new())
     }
 
+    /// The source's path with the slashes behind its name, which [`source_path`](Self::source_path) leaves
+    /// out.
+    pub(crate) fn source_as_typed(&self) -> PathBuf {
+        match self.parent.as_deref() {
+            Some(parent) => parent.source_of(&self.source_name),
+            None => self.source_path(),
+        }
+    }
+
     /// The target's path as the user would write it.
     pub(crate) fn target_path(&self) -> PathBuf {
         let mut root = self;

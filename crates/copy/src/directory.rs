@@ -374,9 +374,9 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// The operand a source belongs to, for the sentence about copying into itself.
+    /// The operand a source belongs to, as it was typed: for the sentence about copying into itself.
     fn operand_source(&self, dir: &Arc<Dir>, entry: &Entry<'_>) -> PathBuf {
-        top(dir).map_or_else(|| entry.source_path(), |top| top.source_path())
+        top(dir).map_or_else(|| entry.source_path(), Dir::source_as_typed)
     }
 
     fn operand_target(&self, dir: &Arc<Dir>, entry: &Entry<'_>) -> PathBuf {

@@ -512,7 +512,11 @@ fn make_each(run: &Run<'_>, operand: &Operand, passed: &mut Vec<Parent>) -> Resu
             Err(why) => return Err(Error::system(ErrorKind::Parent, path, why)),
         }
         let failed = |why| Error::system(ErrorKind::Parent, path.clone(), why);
-        let opened = open_to_fill(at.as_fd(), &*name, OFlags::empty()).map_err(failed)?;
+        let opened = open_to_fill(at.as_fd(), &*name, OFlags::empty()).map_err(|why| match why {
+            // A link that leads nowhere has the name, so no directory can be made there.
+            Errno::NOENT | Errno::LOOP => failed(Errno::EXIST),
+            why => failed(why),
+        })?;
         let there = Facts::from(rustix::fs::fstat(&opened.0).map_err(failed)?);
         if let Some(parent) = passed.last_mut() {
             let came_out = match parent.made {

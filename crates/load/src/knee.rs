@@ -38,7 +38,7 @@ pub struct Knee {
     pub unmet: Option<f64>,
     /// All probes, in order.
     pub probes: Vec<Probe>,
-    /// It was stopped before its end.
+    /// Whether the search was stopped before its end.
     pub interrupted: bool,
 }
 
@@ -47,7 +47,7 @@ pub struct Knee {
 pub struct Probe {
     /// The plan of the probe.
     pub plan: Plan,
-    /// What came of it.
+    /// The outcome of the probe.
     pub outcome: Outcome,
     /// The reason why the demand was not met; `None`: it was met.
     pub unmet: Option<String>,
@@ -58,7 +58,7 @@ pub struct Probe {
 ///
 /// # Errors
 /// As of [`run`](crate::run()); or the plan is no open loop of a constant rate and a duration, or the demand
-/// says nothing that a higher rate makes worse.
+/// names no figure that a higher rate makes worse.
 pub fn search(
     plan: &Plan,
     required: &Requirement,
@@ -103,7 +103,7 @@ pub fn search(
     })
 }
 
-/// Why a probe is no answer to the demand, whatever its latencies are.
+/// Returns the reason why a probe cannot be judged by its latencies.
 fn failing(outcome: &Outcome) -> Option<String> {
     let counts = &outcome.counts;
     let failed = counts.errors.total();
@@ -180,7 +180,7 @@ impl Probe {
     }
 }
 
-/// Where the search stands.
+/// The state of a search.
 #[derive(Clone, Debug)]
 struct Bisection {
     met: Option<f64>,
@@ -206,7 +206,7 @@ impl Bisection {
         (!over).then_some(self.rate)
     }
 
-    /// Takes in what came of a probe at that rate.
+    /// Records the outcome of a probe at that rate.
     fn note(&mut self, met: bool) {
         if met {
             self.votes.0 += 1;
@@ -237,7 +237,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// Searches from `first` where each probe is told by `meets`. The interval, and how many probes it took.
+    /// Searches from `first`, with `meets` in place of probes. Returns the interval and the number of probes.
     fn found(first: f64, mut meets: impl FnMut(f64) -> bool) -> (Option<f64>, Option<f64>, u32) {
         let (mut bisection, mut probes) = (Bisection::new(first), 0);
         while let Some(rate) = bisection.rate() {

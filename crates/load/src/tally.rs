@@ -192,7 +192,7 @@ impl Tally {
         self.latencies.add(&other.latencies);
     }
 
-    /// The longest wait: of an answer, or of a request that still had none when a slice ended.
+    /// The longest wait, also of a request that had no answer when a slice ended.
     pub fn longest_ns(&self) -> Option<u64> {
         let waiting = Some(self.waiting_ns).filter(|ns| *ns > 0);
         self.latencies.response.quantile_ns(1.0).max(waiting)
@@ -204,7 +204,7 @@ impl Tally {
     }
 }
 
-/// What was measured of one message, where a plan has several.
+/// Figures of one message of a plan that has several.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OfUrl {
     /// Good answers in the window.

@@ -58,7 +58,7 @@ As GNU cp:
       --attributes-only         set what is preserved, copy no contents
       --backup[=CONTROL], -b    keep what would be replaced under another name
       --copy-contents           read FIFOs and devices when copying recursively
-      --debug                   say how each file is copied; implies -v
+      --debug                   print how each file is copied; implies -v
   -d                            --no-dereference --preserve=links
   -f, --force                   remove a target that cannot be opened, and try again
   -i, --interactive             ask before replacing
@@ -82,9 +82,9 @@ As GNU cp:
   -T, --no-target-directory     DEST is the name of the copy, never a directory to copy into
   -u, --update[=WHICH]          replace: all, none, none-fail, older (bare: older)
       --keep-directory-symlink  follow links to directories that exist at the destination
-  -v, --verbose                 say what is copied
+  -v, --verbose                 print each copied file
   -x, --one-file-system         stay on the file system of each SOURCE
-  -Z, --context[=CONTEXT]       taken, without effect: SELinux is not supported
+  -Z, --context[=CONTEXT]       accepted, without effect: SELinux is not supported
       --help                    show this
       --version                 show the version
 ";
@@ -100,22 +100,22 @@ Beyond it:
                                 to check: cd DESTINATION && b3sum --check FILE
       --exclude GLOB            leave out what matches, GLOB/ directories only; may be repeated
       --retries N               try an entry again after EIO or ESTALE, with growing pauses [0]
-      --part I/N                copy part I of N, from 1, by the hashes of paths (see below); auto: as an engine
-                                for jobs has set it
+      --part I/N                copy part I of N, from 1, by the hashes of paths (see below); auto: the
+                                number that a job scheduler has set
       --parts N                 the number of parts where JOB_COMPLETION_INDEX says which (also RINGROAD_PARTS)
       --finish                  after all parts: files with several names, attributes of directories, and
                                 whether everything was copied
       --make-list FILE          list SOURCE in FILE and copy nothing: for --list (only SOURCE is given)
       --list FILE               copy what the list has, without listing SOURCE again; --part then divides by bytes
                                 and entries instead of hashes
-      --journal FILE            remember which stretches of the list are complete, and pass over them next time
+      --journal FILE            record which ranges of the list are complete, and skip them next time
       --files-from FILE         copy what FILE names, a path below SOURCE in each line; - is standard input
   -0, --from0                   names of --files-from end in NUL
       --update-from-manifest FILE
                                 copy only what is not as this manifest of DEST has it; DEST is not read
-      --delete                  first remove what DEST has and SOURCE has not; not if some of SOURCE could not
-                                be listed
-      --max-delete N            remove nothing if more than N entries would go
+      --delete                  first remove what DEST has and SOURCE has not; nothing, if a part of SOURCE
+                                could not be listed
+      --max-delete N            remove nothing if more than N entries would be removed
       --rate BYTES              bytes per second that are written at most: 800k, 20M, 1.5G (of 1024)
       --engine NAME             auto, threads, ring, ring-splice
       --driver NAME             auto, io_uring (the same as --engine ring), threads
@@ -130,14 +130,14 @@ Beyond it:
 ";
 
 const NOTES: &str = "
-CONTROL is none or off, simple or never, existing or nil, numbered or t; without it VERSION_CONTROL is \
-     asked, and SIMPLE_BACKUP_SUFFIX for the suffix, which is ~ otherwise. Long options may be abbreviated.
+CONTROL is none or off, simple or never, existing or nil, numbered or t; without it VERSION_CONTROL \
+     decides. SIMPLE_BACKUP_SUFFIX is the suffix, ~ if it is not set. Long options may be abbreviated.
 --resume skips a file if its copy has the same type, size and modification time (as exactly as the file \
      system keeps times) and has data wherever the source has. It sets these times only after the data is on \
      the disk, so what it copied itself is complete or is copied again, also after a power failure. `cp \
      --resume SOURCE DIRECTORY` goes on in DIRECTORY, not in DIRECTORY/SOURCE, if DIRECTORY is an interrupted \
-     copy of SOURCE. If DIRECTORY has entries of SOURCE and others, that is unclear and refused: -T goes on \
-     in DIRECTORY, -t DIRECTORY copies into it. With -u, --resume also replaces a younger file of another \
+     copy of SOURCE. If DIRECTORY has entries of SOURCE and others, the copy is refused: -T goes on in \
+     DIRECTORY, -t DIRECTORY copies into it. With -u, --resume also replaces a younger file of another \
      size, as a torn copy is; -n, --update=none and --update=none-fail would keep it, so they are refused.
 With --verify, a skipped file that differs is copied again if it looks complete; if -u or -n keeps it, \
      it is an error.
@@ -147,9 +147,9 @@ Files listed in a manifest were read in this run: copied ones as they were writt
      copied again. All parts have the same options. DEST is the name of the copy, whether it exists or not. \
      Until --finish directories belong to their owner alone (-a), and files with several names are missing. \
      `ringroad manifest merge` makes one list of those of the parts.
-Lines of --files-from that are empty or begin with # or ; are no names, except with -0. A directory is \
-     copied with all that is in it. --delete keeps what --exclude matches. With --dry-run it prints what \
-     would go.
+Lines of --files-from that are empty or begin with # or ; are ignored, except with -0. A directory is \
+     copied with all its contents. --delete keeps what --exclude matches. With --dry-run it prints what \
+     would be removed.
 --durability file syncs each file before it gets its times, then the directories in which names were \
      made. A directory that may not be read cannot be synced, so nothing is copied into it. If a file system \
      refuses to sync directories, that is an error of the directory; the files in it are synced, and a power \

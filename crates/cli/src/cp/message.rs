@@ -5,6 +5,7 @@
 use super::options::Usage;
 use super::quote::{self, Charset};
 use crate::complaint::{self, DONE, FAILED, INTERRUPTED, USAGE, why};
+use nix::errno::Errno;
 use ringroad_copy::{Error, ErrorKind, Refusal, Report};
 use std::io::Write;
 use std::path::Path;
@@ -123,8 +124,7 @@ impl Voice {
         if let Some(source) = &error.source {
             text.push_str(&format!(": {}", why(source)));
         }
-        let errno = error.source.as_ref().and_then(std::io::Error::raw_os_error);
-        if errno == Some(nix::errno::Errno::EMFILE as i32) {
+        if errno(error) == Some(Errno::EMFILE as i32) {
             text.push_str(
                 " (a tree takes 9 descriptors, 11 with hard links or --verify, a file 7: raise `ulimit -n`)",
             );
@@ -203,6 +203,9 @@ impl Voice {
             OntoManifest => format!("will not copy {other} to {path}, where the manifest will be"),
             LeftByParts => format!("{path} was copied by no part"),
             UnknownType => format!("{path} has unknown file type"),
+            Parent if errno(error) == Some(Errno::ENOTDIR as i32) => {
+                return format!("{path} exists but is not a directory");
+            }
             Parent => format!("cannot make directory {path}"),
             kind => format!("{}, on {path}", kind.what()),
         };
@@ -236,6 +239,11 @@ impl Voice {
             Voice::House => "ringroad",
         }
     }
+}
+
+/// Returns the number of the system's error.
+fn errno(error: &Error) -> Option<i32> {
+    error.source.as_ref().and_then(std::io::Error::raw_os_error)
 }
 
 /// Nine letters, as `ls -l` shows them.

@@ -12,13 +12,13 @@ use ringroad_load::plan::Pace;
 use ringroad_measure::units::{Bytes, PerSecond, counted};
 use std::fmt::Write;
 
-/// Of what a client can do at all, so much is planned for: beyond it latencies are the client's.
+/// Share of a client's capacity that is planned for: with more, the client itself adds latency.
 const CPU_SHARE: f64 = 0.7;
 
 /// One limit.
 struct Row {
     what: String,
-    /// What one machine takes, with its unit.
+    /// The limit of one machine, with its unit.
     of_one: String,
     machines: u64,
     /// Ways to raise it, separated by semicolons.

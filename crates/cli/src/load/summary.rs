@@ -189,7 +189,7 @@ fn figures(out: &mut String, plan: &Plan, outcome: &Outcome, driver: &str) -> st
     Ok(())
 }
 
-/// How busy the client was that used so many cores.
+/// Formats how busy a client was that used so many cores.
 fn busy(cores: f64, plan: &Plan) -> String {
     let threads = plan.workers();
     let share = cores / f64::from(threads);
@@ -208,7 +208,7 @@ fn how(arrivals: Arrivals) -> &'static str {
     }
 }
 
-/// Which statuses the answers had, the most frequent first.
+/// Formats the counts of each status, the most frequent first.
 fn statuses(out: &mut String, plan: &Plan, outcome: &Outcome) -> std::fmt::Result {
     let mut all: Vec<_> = outcome.counts.statuses.iter().collect();
     if all.is_empty() {

@@ -44,7 +44,7 @@ pub(super) fn one(text: &str, base: Option<&Target>) -> Result<Url, String> {
             let to = Destination::Unix(PathBuf::from(socket));
             (target.clone(), Some(Route { host: Some(target.host), port: Some(target.port), to }))
         }
-        // As browsers and curl have it. A port alone is one of this machine.
+        // As in browsers and curl. A port alone is a port of this machine.
         _ if url.starts_with(':') => (parse(&format!("http://127.0.0.1{url}"))?, None),
         _ if !has_scheme(url) => (parse(&format!("http://{url}"))?, None),
         _ => (parse(url)?, None),
@@ -52,7 +52,7 @@ pub(super) fn one(text: &str, base: Option<&Target>) -> Result<Url, String> {
     Ok(Url { target, weight, method: None, route })
 }
 
-/// Whether a URL begins with a scheme, and has not merely one in its query.
+/// Whether a URL begins with a scheme; one in its query does not count.
 fn has_scheme(url: &str) -> bool {
     url.split_once("://").is_some_and(|(scheme, _)| scheme.bytes().all(|byte| byte.is_ascii_alphanumeric()))
 }

@@ -55,6 +55,21 @@ fn help_lists_the_verbs_and_the_acts_of_lab() {
 
 /// What all verbs have but the lab, which refuses it.
 #[test]
+fn the_exit_codes_fill_the_lines_of_help() {
+    let help = run(&mut ringroad(["--help"])).text();
+    let codes = help.split_once("Exit codes:").expect("exit codes").1;
+    let lines: Vec<&str> = codes.trim_end().lines().collect();
+    // A line ends where the next word does not fit: never in the middle, by an end of line of the source.
+    let width = help.lines().map(str::len).max().unwrap();
+    let short = lines.windows(2).find(|pair| {
+        let next = pair[1].split(' ').next().unwrap();
+        let begins = if std::ptr::eq(pair[0], lines[0]) { "Exit codes:".len() } else { 0 };
+        begins + pair[0].len() + 1 + next.len() < width
+    });
+    assert_eq!(short, None, "{codes}");
+}
+
+#[test]
 fn the_lab_offers_no_driver_and_refuses_one() {
     assert!(run(&mut ringroad(["cat", "--help"])).text().contains("--driver"));
     for act in [&["lab", "--help"][..], &["lab", "run", "--help"], &["lab", "suites", "--help"]] {

@@ -1,7 +1,7 @@
 //! Bytes between a fast side and a slow one: in memory first, then in a temporary file.
 //!
 //! A request is collected before a server is taken, so that a slow client never holds one ([`Collected`]); an
-//! answer is drained from its server as fast as that sends, so that a slow reader does not hold it either
+//! answer is received as fast as its server sends, so that a slow client does not hold the server either
 //! ([`Spool`]). The file has no name: it is gone when it is closed, also after a crash. Memory per exchange
 //! is bounded by [`Limits::memory`], the file by [`Limits::file`]; past both the fast side waits.
 
@@ -33,9 +33,9 @@ impl Default for Limits {
     }
 }
 
-/// What one read of the file brings at most.
+/// Most bytes of one read of the file.
 const READ_BYTES: usize = 64 << 10;
-/// What is gathered before one write to the file.
+/// Bytes that are gathered before one write to the file.
 const WRITE_BYTES: usize = 64 << 10;
 
 /// A file without a name, made on a thread of the blocking pool: a full disk may take long to say so.
@@ -214,7 +214,7 @@ impl Inner {
     }
 }
 
-/// The reading side is gone: nothing more is wanted.
+/// The reading side was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Abandoned;
 
@@ -289,7 +289,7 @@ impl Spool {
         Ok(())
     }
 
-    /// Nothing more comes; with the reason if that is a failure.
+    /// Ends the spool; with the reason if that is a failure.
     pub fn end(&self, how: Result<(), String>) {
         let mut inner = self.inner.borrow_mut();
         inner.ended.get_or_insert(how);

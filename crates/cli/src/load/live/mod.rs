@@ -18,18 +18,18 @@ use std::time::{Duration, Instant};
 /// Pictures in a second of a load.
 const SLICES: u32 = 4;
 
-/// How often plain lines say how far the connecting has come.
+/// Interval of the plain lines that show how many connections are open.
 const TELLING: Duration = Duration::from_secs(1);
 
 /// Assumed size of a terminal that does not report it.
 const SIZE: (usize, usize) = (80, 24);
 
-/// Tells what happens.
+/// Prints the progress of a load.
 pub(super) struct Live {
     way: Way,
     /// Where there is no picture: whether a second is worth a line.
     tells_seconds: bool,
-    /// When the connecting was last spoken of.
+    /// Time of the last line about connecting.
     told: Instant,
 }
 
@@ -42,12 +42,12 @@ enum Way {
 struct Picture {
     board: Board,
     colours: bool,
-    /// Lines that stand on the terminal, the cursor below them.
+    /// Lines on the terminal above the cursor.
     drawn: usize,
 }
 
 impl Live {
-    /// `load` says in a line what is put on; `searches`: a rate is searched for, by one load after the other.
+    /// `load` describes the load in one line; `searches`: several loads in turn, to find a rate.
     pub(super) fn new(plan: &Plan, load: String, searches: bool, quiet: bool) -> Live {
         let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
@@ -72,7 +72,7 @@ impl Live {
         Live { way, tells_seconds: is_long && !searches, told: Instant::now() }
     }
 
-    /// The plan with figures as often as they are shown.
+    /// Returns the plan with one slice of figures per picture.
     pub(super) fn wishes(&self, plan: Plan) -> Plan {
         let slices = if matches!(self.way, Way::Picture(_)) { SLICES } else { 1 };
         Plan { slices, ..plan }
@@ -122,8 +122,8 @@ impl Live {
         }
     }
 
-    /// Leaves the last picture where it is, with a blank line below it. Of a load that never began there is
-    /// none.
+    /// Leaves the last picture on the terminal, with a blank line below it. A load that never began has no
+    /// picture.
     pub(super) fn finish(&mut self) {
         if let Way::Picture(picture) = &mut self.way {
             if picture.board.is_empty() {
@@ -138,12 +138,12 @@ impl Live {
     }
 }
 
-/// How far the connecting has come.
+/// Shows how many connections are open.
 fn connecting(connections: u32, wanted: u32) -> String {
     format!("connected {connections} of {wanted}, {} waiting", wanted.saturating_sub(connections))
 }
 
-/// A rate that was tried.
+/// Shows a rate that was tried.
 fn probe(per_second: f64, unmet: Option<&str>) -> String {
     let rate = PerSecond(per_second).to_string();
     match unmet {
@@ -152,7 +152,7 @@ fn probe(per_second: f64, unmet: Option<&str>) -> String {
     }
 }
 
-/// A second, where there is no picture.
+/// Prints one second of a load, where there is no picture.
 fn line(point: &Point) -> String {
     let time = |ns: Option<u64>| ns.map_or("-".to_owned(), |ns| Nanos(ns).to_string());
     format!(
@@ -186,7 +186,7 @@ impl Picture {
     }
 }
 
-/// To the first of `lines` lines, and everything from there on away (ECMA-48: CPL, ED).
+/// Returns the codes that move to the first of `lines` lines and clear everything below (ECMA-48: CPL, ED).
 fn above(lines: usize) -> String {
     if lines == 0 { String::new() } else { format!("\x1b[{lines}F\x1b[J") }
 }
@@ -204,12 +204,12 @@ fn paint(out: &mut String, span: &Span, colours: bool) {
     }
 }
 
-/// All at once, so that no half of it is ever seen. A closed stderr is no reason to stop.
+/// Writes a picture with one call, so that it is never shown in part. A closed stderr is ignored.
 fn write(text: &str) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }
 
-/// Columns and rows; asked for each time, since windows change.
+/// Returns columns and rows, read each time because windows are resized.
 fn size() -> (usize, usize) {
     match rustix::termios::tcgetwinsize(io::stderr()) {
         Ok(size) if size.ws_col > 0 && size.ws_row > 0 => {

@@ -40,6 +40,14 @@ pub(super) const CASES: &[(&str, &str)] = &[
         "parents of dots",
         "mkdir -p s/t d e/s/t; echo x >s/t/f; cp -r --parents s/t/. d; code; rm -r d; mkdir d; cp -r --parents s/t/.. d; code; cp -r --parents s/t/.. e; code; find d e | sort; mkdir f; cp -r --parents s/t/../t/. f; code; find f | sort",
     ),
+    (
+        "parents where something else is",
+        "mkdir -p s/t d e f; echo x >s/t/f; echo y >d/s; cp --parents s/t/f d; code; cp -a --parents s/t/f d; code; ln -s nowhere e/s; cp --parents s/t/f e; code; ln -s s f/s; cp --parents s/t/f f; code; cat d/s; ls -R d e f",
+    ),
+    (
+        "a directory into itself under the name that was typed",
+        "for n in s/ s// ./s/ s/.; do mkdir -p s/t; cp -r $n s; code; cp -r $n s/t/new; code; cp -r $n s//t/; code; rm -r s; done",
+    ),
     ("parents need a directory", "touch a; cp --parents a b"),
     ("permuted", "touch a; cp a b -v; cp a -v c; cp -- a -v; ls -- *"),
     ("posixly correct", "touch a; POSIXLY_CORRECT=1 cp a -f b"),
