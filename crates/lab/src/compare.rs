@@ -469,7 +469,8 @@ mod tests {
         let (mut old, new) = (record("", 1.0, 1.0), record("", 1.0, 1.0));
         assert!(!compare(&old, &new, Measure::Cpu, true).text(80).contains("Six runs"));
         old.cells.iter_mut().for_each(|cell| cell.runs.truncate(1));
-        let text = compare(&old, &new, Measure::Cpu, true).text(80).replace('\n', " ");
+        let text = compare(&old, &new, Measure::Cpu, true).text(80);
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(
             text.contains("not enough data: 1 block, 6 needed") && text.contains("--repeat 6 for load"),
             "{text}"

@@ -401,7 +401,7 @@ mod tests {
             ("a,b\n", "no row"),
             ("a b\n1\n", "no name of a column"),
             ("n\n1\n", "no name of a column"),
-            ("a,b\n1,2\n\n3\n", "line 4 has 1 values"),
+            ("a,b\n1,2\n\n3\n", "line 4 has 1 value, and"),
             ("a\n\"1\n", "not closed"),
         ] {
             let error = Table::parse(text).unwrap_err().to_string();
