@@ -1,9 +1,9 @@
 //! Broadcast as a load: each message that one connection sends has to reach every connection.
 //!
-//! A message carries a [`Mark`]: when it was due, when it was sent, and its number. Whatever the server puts
-//! around the message, the mark is found in what arrives, so the same code measures any server whose envelope
-//! leaves letters and digits as they are. Each arrival of a mark at a connection is a *delivery*, and counts
-//! as an answer: its latency runs from the scheduled time of its message.
+//! A message carries a [`Mark`]: when it was due, when it was sent, and its number. The mark is searched in all
+//! that arrives, so the same code measures any server that passes letters and digits on unchanged, in whatever
+//! envelope. Each arrival of a mark at a connection is a *delivery*, and counts as an answer: its latency runs
+//! from the scheduled time of its message.
 //!
 //! How many deliveries are expected follows from the messages and the members. What does not come in time has
 //! failed. A server may leave out the sender: if none of the senders got its own message, none is expected.
@@ -22,8 +22,8 @@ pub const PLACE: &str = "{mark}";
 /// The first letters of each mark. Those of the load follow, so that messages that a server has kept from
 /// another load are passed over.
 const BEGIN: &[u8; 2] = b"rr";
-/// Letters and digits of the parts of a mark: of the load, the number, the due time, and how long after it the
-/// message was sent, and how much of that the client caused.
+/// Letters and digits of the parts of a mark: the load, the number, the due time, the delay of the sending,
+/// and the part of the delay that the client caused.
 const PARTS: [usize; 5] = [4, 7, 10, 7, 7];
 /// Bytes of a mark.
 const MARK_BYTES: usize = BEGIN.len() + 4 + 7 + 10 + 7 + 7;
@@ -252,11 +252,12 @@ pub(crate) struct Fan {
     publishing: AtomicU32,
 }
 
-/// All of it is counted, and nothing else is read because of a count: a look that is late costs a turn.
+/// They are counters; no other memory is read because of their values. A stale value costs one turn.
 const ORDER: Ordering = Ordering::Relaxed;
 
 impl Fan {
-    /// Begins a load on as many members, measured from `window_ns` of the epoch on. Numbers go on: what is late is none of the new messages.
+    /// Begins a load on as many members, measured from `window_ns` of the epoch on. Numbers continue, so a
+    /// delivery that is late is not taken for one of the new messages.
     pub(crate) fn begin(&self, members: u32, threads: u32, window_ns: u64) {
         self.window_ns.store(window_ns, ORDER);
         self.members.store(members.into(), ORDER);

@@ -322,7 +322,7 @@ fn broadcast(out: &mut String, plan: &Plan, outcome: &Outcome) -> std::fmt::Resu
         return Ok(());
     }
     let told = &outcome.counts.broadcast;
-    let whom = match told.own {
+    let receivers = match told.own {
         0 => format!("each to {} beside its sender", counted(told.receivers(), "connection")),
         _ => format!("each to {}", counted(told.receivers(), "connection")),
     };
@@ -330,7 +330,7 @@ fn broadcast(out: &mut String, plan: &Plan, outcome: &Outcome) -> std::fmt::Resu
         0 => String::new(),
         count => format!("; {} more than once", counted(count, "delivery")),
     };
-    writeln!(out, "  messages   {}, {whom}{repeated}", told.published)
+    writeln!(out, "  messages   {}, {receivers}{repeated}", told.published)
 }
 
 /// The fate of held connections.

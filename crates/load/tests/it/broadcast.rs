@@ -1,5 +1,4 @@
-//! Messages that each have to reach all connections: what arrived, what did not, and when, whatever the server
-//! puts around a message.
+//! Messages that each have to reach all connections: what arrived, what did not, and when, in any envelope.
 
 use crate::records::frame;
 use crate::server::{Server, close};
