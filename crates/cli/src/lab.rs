@@ -377,7 +377,10 @@ fn read_all(paths: &[PathBuf]) -> Result<Record, Complaint> {
 fn compare(first: &Path, second: &Path, figure: Measure, absolute: bool) -> Result<u8, Complaint> {
     let (first, second) = (read(first)?, read(second)?);
     let differences = differences(&first, &second, figure, absolute);
-    print(&differences.text(width()))?;
+    print(&match columns(io::stdout()) {
+        Some(columns) => differences.text(columns),
+        None => differences.lines(width()),
+    })?;
     Ok(match (differences.is_invalid(), differences.is_empty()) {
         (true, _) => INVALID,
         (false, true) => FAILED,

@@ -278,7 +278,16 @@ impl Differences {
     /// As text, no line longer than `width` where words allow it. A row with a doubt is marked, and the
     /// doubts are told below as they are below the table of a record.
     pub fn text(&self, width: usize) -> String {
-        let width = width.max(WIDTH_MIN);
+        self.written(width, width)
+    }
+
+    /// As [`text`](Self::text), and each row is one line however long it is, for programs that read lines.
+    pub fn lines(&self, width: usize) -> String {
+        self.written(width, usize::MAX)
+    }
+
+    fn written(&self, width: usize, row_width: usize) -> String {
+        let (width, row_width) = (width.max(WIDTH_MIN), row_width.max(WIDTH_MIN));
         let mut out = String::new();
         let how = match &self.over {
             Some(over) => format!("each as a ratio to {over} in its own block, and {over} itself as it is"),
@@ -320,7 +329,7 @@ impl Differences {
             let mark = table::flag(if row.suspect { Level::Suspect } else { Level::Valid });
             let cell = clean(&row.cell);
             let row = format!("{cell:name$}  {first:>10}  {second:>10} {mark:1} ");
-            out.push_str(&beside(&row, &said, width));
+            out.push_str(&beside(&row, &said, row_width));
         }
         let is_short = |row: &Row| {
             matches!(
@@ -459,7 +468,7 @@ mod tests {
             let one_line = text.split_whitespace().collect::<Vec<_>>().join(" ");
             assert!(one_line.contains("no significant difference (smallest detectable: "), "{text}");
         }
-        let whole = differences.text(300);
+        let whole = differences.lines(50);
         let row = whole.lines().find(|line| line.starts_with("poll/http-64 ")).unwrap();
         assert!(row.contains(" µs  ") && row.contains("no significant difference (smallest"), "{row}");
     }
