@@ -1,9 +1,9 @@
 //! Broadcast as a load: each message that one connection sends has to reach every connection.
 //!
-//! A message carries a [`Mark`]: when it was due, when it was sent, and its number. The mark is searched in all
-//! that arrives, so the same code measures any server that passes letters and digits on unchanged, in whatever
-//! envelope. Each arrival of a mark at a connection is a *delivery*, and counts as an answer: its latency runs
-//! from the scheduled time of its message.
+//! A message carries a [`Mark`]: when it was due, when it was sent, and its number. The mark is searched in
+//! all that arrives, so the same code measures any server that passes letters and digits on unchanged, in
+//! whatever envelope. Each arrival of a mark at a connection is a *delivery*, and counts as an answer: its
+//! latency runs from the scheduled time of its message.
 //!
 //! How many deliveries are expected follows from the messages and the members. What does not come in time has
 //! failed. A server may leave out the sender: if none of the senders got its own message, none is expected.
