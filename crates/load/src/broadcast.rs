@@ -267,6 +267,11 @@ impl Fan {
         self.publishing.store(threads, ORDER);
     }
 
+    /// Ends the load: what comes now is too late to count.
+    pub(crate) fn end(&self) {
+        self.window_ns.store(u64::MAX, ORDER);
+    }
+
     /// When the measured time begins, nanoseconds of the epoch.
     pub(crate) fn window_ns(&self) -> u64 {
         self.window_ns.load(ORDER)

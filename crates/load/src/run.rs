@@ -469,6 +469,7 @@ impl Conductor {
         let last = Edge::now(self.epoch);
         let ended = self.epoch.elapsed();
         self.listen(None, stop, observe)?;
+        self.fan.end();
         let interrupted = stop.load(Ordering::Relaxed);
         let dones = std::mem::take(&mut self.done);
         let last_end = dones.iter().map(|done| Duration::from_nanos(done.last_ns)).max();
@@ -483,7 +484,7 @@ impl Conductor {
         let mut counts = Counts::default();
         dones.iter().for_each(|done| counts.add(&done.counts));
         if plan.broadcast.is_some() {
-            self.deliver(&mut counts);
+            self.deliver(&mut counts, interrupted);
         }
         let client = Client {
             cpu: last.cpu.zip(first.cpu).and_then(|(last, first)| last.checked_sub(first)),
@@ -535,13 +536,13 @@ impl Conductor {
     }
 
     /// Adds what a broadcast has come to: expected are the deliveries of all messages, and what has not
-    /// arrived has failed.
-    fn deliver(&self, counts: &mut Counts) {
+    /// arrived has failed, unless the load was stopped while it was on its way.
+    fn deliver(&self, counts: &mut Counts, interrupted: bool) {
         counts.broadcast.add(&self.fan.told());
         counts.sent = counts.broadcast.expected();
         let missing = counts.sent.saturating_sub(counts.completed);
-        counts.errors.timeout += missing;
-        if missing > 0 {
+        if missing > 0 && !interrupted {
+            counts.errors.timeout += missing;
             counts.name("a delivery that did not come", missing);
         }
     }

@@ -904,6 +904,21 @@ impl Worker {
         next.is_some_and(|due| due.saturating_add(self.begin_ns.get()) > now)
     }
 
+    /// Begins what was ordered. Workers that were faster may have begun, so deliveries that have come count.
+    fn begin_order(&self, last: bool) {
+        self.last.set(last);
+        self.publishes.set(true);
+        self.cut.set(None);
+    }
+
+    /// Ends it: all that was counted has been told.
+    fn end_order(&self) {
+        self.delivered.set(0);
+        for seat in &self.seats {
+            seat.unset(ASKED | SERVED);
+        }
+    }
+
     /// A message of a broadcast that is due at `due` and sent now, by this member.
     pub(crate) fn publish(&self, member: &mut Member, due: u64, sent: u64, late: u64) -> Mark {
         let number = self.fan.publish(due);
@@ -1085,6 +1100,31 @@ mod tests {
             fan: Arc::default(),
             spare: mpsc::channel().1,
         }
+    }
+
+    #[test]
+    fn a_delivery_that_comes_before_the_order_counts_and_one_after_its_end_does_not() {
+        let target: crate::Target = "ws://127.0.0.1:7/".parse().unwrap();
+        let broadcast = crate::broadcast::Broadcast::new("{mark}", None).unwrap();
+        let message = Message::websocket(&target, &[], broadcast.sample()).unwrap();
+        let pace = Pace::Open { per_second: 1.0, arrivals: Arrivals::Constant };
+        let broadcast = Some(Arc::new(broadcast));
+        let task = task(Plan { pace, broadcast, ..Plan::new(target, vec![message]) });
+        let worker = Worker::new(&task);
+        // The one message of another worker, which goes to two members, both here.
+        task.fan.begin(2, 1, 1000);
+        let mark = Mark { number: task.fan.publish(1000), due: 1000, sent: 1000, late: 0 };
+        let mut members = [Member::default(), Member::default()];
+        worker.delivered(&worker.seats[0], &mut members[0], mark, 1500);
+        worker.begin_order(true);
+        worker.delivered(&worker.seats[1], &mut members[1], mark, 2000);
+        assert!(worker.is_delivered(2000), "both have come, so nothing is waited for");
+        assert_eq!((worker.served(), worker.counts.borrow().completed), (2, 2));
+        assert_eq!(worker.tally.borrow().latencies.response.count(), 2);
+        worker.end_order();
+        task.fan.end();
+        worker.delivered(&worker.seats[0], &mut Member::default(), mark, 3000);
+        assert_eq!((worker.served(), worker.counts.borrow().completed), (0, 2));
     }
 
     /// Memory is compared by its address: each of these was a copy.

@@ -207,14 +207,7 @@ async fn main(worker: Rc<Worker>, task: &Task) -> Result<Option<Done>, Error> {
 
 /// Puts one load on and waits for its end.
 async fn carry_out(worker: &Rc<Worker>, task: &Task, order: &Order) -> Result<Done, Error> {
-    for seat in &worker.seats {
-        seat.unset(ASKED | SERVED);
-    }
-    worker.last.set(order.last);
-    worker.publishes.set(true);
-    // Those of the load before were told, or came late.
-    worker.delivered.set(0);
-    worker.cut.set(None);
+    worker.begin_order(order.last);
     let pacing = begin_load(worker, task, order);
     let slice = measure(worker, task, order).await;
     if let Some(pacing) = pacing {
@@ -233,7 +226,7 @@ async fn carry_out(worker: &Rc<Worker>, task: &Task, order: &Order) -> Result<Do
         let survived = |seat: &&Seat| seat.has(OPEN | KEPT) && !seat.has(LOST);
         held.survived = worker.seats.iter().filter(survived).count() as u64;
     }
-    Ok(Done {
+    let done = Done {
         asked: flagged(ASKED),
         served: flagged(SERVED),
         open: flagged(OPEN),
@@ -243,7 +236,9 @@ async fn carry_out(worker: &Rc<Worker>, task: &Task, order: &Order) -> Result<Do
         system_calls: 0,
         handshakes: worker.handshakes.take(),
         urls: worker.take_urls(),
-    })
+    };
+    worker.end_order();
+    Ok(done)
 }
 
 /// Opens all connections, so many at a time, until all have had a try, none was made for as long as the

@@ -34,6 +34,8 @@ enum Room {
     Joined,
     /// Ends the connection of the first member with the first message.
     Cutting,
+    /// Sends nothing.
+    Silent,
 }
 
 #[derive(Default)]
@@ -51,7 +53,7 @@ impl Members {
             return;
         }
         let nth = self.said.fetch_add(1, Ordering::Relaxed);
-        if room == Room::Forgetful && nth % 3 == 2 {
+        if room == Room::Silent || room == Room::Forgetful && nth % 3 == 2 {
             return;
         }
         let mut frame = Vec::new();
@@ -205,7 +207,7 @@ fn a_message_that_comes_again_is_told_and_makes_up_for_none_that_is_lost() {
 fn deliveries_that_do_not_come_have_failed() {
     for choice in drivers() {
         let (server, _) = begin(Room::Forgetful);
-        let plan = Plan { timeout: Duration::from_millis(300), ..of(server.address, None) };
+        let plan = Plan { timeout: Duration::from_secs(2), ..of(server.address, None) };
         let outcome = run(&plan, &choice).unwrap();
         assert_eq!(figures(&outcome), [4, 6, 24, 16, 8, 16], "{choice}");
         assert_eq!(outcome.counts.failures["a delivery that did not come"], 8, "{choice}");
@@ -224,10 +226,29 @@ fn marks_are_found_in_envelopes_and_fragments_after_each_connection_has_joined()
 }
 
 #[test]
+fn what_is_on_its_way_when_the_load_is_stopped_has_not_failed() {
+    for choice in drivers() {
+        let (server, members) = begin(Room::Silent);
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopping = Arc::clone(&stop);
+        let stopper = std::thread::spawn(move || {
+            while members.said.load(Ordering::Relaxed) < 6 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            stopping.store(true, Ordering::Relaxed);
+        });
+        let outcome = ringroad_load::run(&of(server.address, None), &choice, &stop, &mut |_| {}).unwrap();
+        stopper.join().unwrap();
+        assert_eq!(figures(&outcome), [4, 6, 18, 0, 0, 0], "{choice}");
+        assert!(outcome.interrupted, "{choice}");
+    }
+}
+
+#[test]
 fn what_a_closed_connection_misses_has_failed() {
     for choice in drivers() {
         let (server, _) = begin(Room::Cutting);
-        let plan = Plan { timeout: Duration::from_millis(300), ..of(server.address, None) };
+        let plan = Plan { timeout: Duration::from_secs(2), ..of(server.address, None) };
         let outcome = run(&plan, &choice).unwrap();
         let counts = &outcome.counts;
         assert!(counts.closed_in_order >= 1 && counts.errors.timeout >= 1, "{choice}: {counts:?}");
@@ -258,7 +279,9 @@ fn the_highest_rate_of_messages_can_be_searched() {
         let (server, _) = begin(Room::All);
         let plan = Plan {
             count: None,
-            duration: Some(Duration::from_millis(100)),
+            // What a probe has not sent when its time is over is given up, so a pause of the machine is not to
+            // be as long as all of it.
+            duration: Some(Duration::from_secs(1)),
             pace: Pace::Open { per_second: 20.0, arrivals: Arrivals::Constant },
             ..of(server.address, None)
         };
