@@ -326,7 +326,7 @@ fn servers_that_already_run_are_compared_by_their_urls_and_not_stopped() {
 fn servers_are_compared_over_tls() {
     let folder = tempfile::tempdir().unwrap();
     let address = crate::load_https::serve(&folder.path().join("ca.pem"));
-    let words = ["lab", "--connections=2", "--repeats=1", "--duration=0.2", "--out"];
+    let words = ["lab", "--connections=2", "--repeats=1", "--duration=1", "--out"];
     let outcome = run(ringroad(words).arg(folder.path()).arg(format!("--url=a=https://{address}/")));
     let record = record_in(folder.path());
     expect_code_of(&record, &outcome);

@@ -98,7 +98,7 @@ fn of_two_urls_that_are_compared_either_may_be_https() {
     let secured = format!("https://{}/", serve(&file));
     let server = Server::start(&["--model", "epoll-et", "--protocol", "http"]);
     let plain = format!("http://{}/", server.address);
-    let words = ["--repeat", "2", "-d", "50ms", "--warmup", "0s", "-c", "1"];
+    let words = ["--repeat", "2", "-n", "20", "-c", "1"];
     let trust = ["--cacert", file.to_str().unwrap()];
     for (one, other) in [(&plain, &secured), (&secured, &plain)] {
         let mut load = ringroad(["load", one, "--vs", other].iter().chain(&words).chain(&trust));
