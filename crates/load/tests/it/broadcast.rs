@@ -279,8 +279,8 @@ fn the_highest_rate_of_messages_can_be_searched() {
         let (server, _) = begin(Room::All);
         let plan = Plan {
             count: None,
-            // What a probe has not sent when its time is over is given up, so a pause of the machine is not to
-            // be as long as all of it.
+            // What a probe has not sent when its time is over is given up: a pause of the machine must be
+            // shorter than that.
             duration: Some(Duration::from_secs(1)),
             pace: Pace::Open { per_second: 20.0, arrivals: Arrivals::Constant },
             ..of(server.address, None)
