@@ -29,7 +29,7 @@ use crate::slot::{SlotId, TASK_SLOT};
 use crate::status::{CrashStatus, SlotStatus, Status, TasksStatus, counted};
 use crate::task_socket::{Asked, TaskSocket};
 use crate::tasks::{Origin, Running, Tasks};
-use crate::watch;
+use crate::watch::Sources;
 use ringroad_gate::upstream::Address;
 use ringroad_host::cpu::ProcessClock;
 use ringroad_policy::backoff;
@@ -75,7 +75,7 @@ pub(crate) fn start(shared: Arc<Shared>, say: Say) -> io::Result<JoinHandle<()>>
         let now = Instant::now();
         let mut supervisor = Supervisor {
             target: settings.workers.max(1),
-            stamp: 0,
+            sources: Sources::default(),
             settings,
             shared,
             say,
@@ -98,7 +98,7 @@ pub(crate) fn start(shared: Arc<Shared>, say: Say) -> io::Result<JoinHandle<()>>
             grown: now,
             random: now.elapsed().as_nanos() as u64 ^ u64::from(std::process::id()),
         };
-        supervisor.stamp = supervisor.look_at_files();
+        supervisor.sources = supervisor.look_at_files();
         supervisor.run();
     })
 }
@@ -271,7 +271,8 @@ struct Supervisor {
     ticked: Instant,
     served: u64,
     grown: Instant,
-    stamp: u64,
+    /// In development: its files as they were when they were looked at last.
+    sources: Sources,
     random: u64,
 }
 
@@ -1314,7 +1315,7 @@ impl Supervisor {
         let target = settings.workers.max(1);
         let generation =
             self.procs.iter().map(|proc| proc.generation).max().unwrap_or(0).max(self.generation) + 1;
-        self.stamp = self.look_at_files();
+        self.sources = self.look_at_files();
         {
             let mut state = self.shared.state();
             if state.workers.is_empty() && !settings.dev {
@@ -1373,22 +1374,29 @@ impl Supervisor {
             }
         }
         if self.settings.dev {
-            let stamp = self.look_at_files();
-            if stamp != self.stamp {
-                self.stamp = stamp;
-                (self.say)(format!("app {}: files have changed: reload", self.settings.name));
+            let now = self.look_at_files();
+            let before = std::mem::replace(&mut self.sources, now);
+            if let Some(path) = self.sources.changed_since(&before, &self.writers()) {
+                let name = path.strip_prefix(&self.settings.directory).unwrap_or(path).display();
+                (self.say)(format!("app {}: {name} has changed: reload", self.settings.name));
                 let (tell, _) = mpsc::channel();
                 self.reload(None, tell);
             }
         }
     }
 
-    fn look_at_files(&self) -> u64 {
+    fn look_at_files(&self) -> Sources {
         if !self.settings.dev {
-            return 0;
+            return Sources::default();
         }
         let folder = [self.settings.directory.clone()];
-        watch::stamp(if self.settings.watch.is_empty() { &folder } else { &self.settings.watch })
+        Sources::look(if self.settings.watch.is_empty() { &folder } else { &self.settings.watch })
+    }
+
+    /// Processes whose open files are no sources: this one, with its logs, and the workers, with theirs.
+    fn writers(&self) -> Vec<u32> {
+        let workers = self.procs.iter().map(|proc| proc.process.pid());
+        workers.chain([std::process::id()]).collect()
     }
 
     /// What is due by the clock.

@@ -1,12 +1,15 @@
 //! Looks for changed files, in development.
 //!
-//! It compares times of modification twice a second: that works on every file system, also on those of
-//! containers and networks that report no changes. Folders of virtual environments and caches are left out.
+//! It compares lengths and times of modification twice a second: that works on every file system, also on
+//! those of containers and networks that report no changes. Folders of virtual environments and caches are
+//! left out, and files that the server or its workers have open for writing: an access log in JSON beside
+//! the sources grows with each request, and is none.
 
-use std::collections::hash_map::DefaultHasher;
+use ringroad_host::open_files;
+use std::collections::BTreeMap;
 use std::fs;
-use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 const LEFT_OUT: &[&str] = &["__pycache__", "node_modules", "venv", "site-packages", "target"];
 /// Ends of the names of files that an application is made of.
@@ -17,14 +20,64 @@ const SOURCES: &[&str] = &[
 /// Files that are looked at; beyond that a folder is no application's.
 const FILES_MAX: usize = 20_000;
 
-/// A number that differs when a file below `places` was changed, added or removed.
-pub(crate) fn stamp(places: &[PathBuf]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    let mut left = FILES_MAX;
-    for place in places {
-        walk(place, &mut hasher, &mut left, true);
+/// What is known of a file: its length and when it was modified last.
+type Version = (u64, Option<SystemTime>);
+
+/// The files of an application as they were seen last.
+#[derive(Debug, Default)]
+pub(crate) struct Sources(BTreeMap<PathBuf, Version>);
+
+impl Sources {
+    /// The files below `places` as they are.
+    pub(crate) fn look(places: &[PathBuf]) -> Sources {
+        let mut found = Sources::default();
+        for place in places {
+            found.walk(place, true);
+        }
+        found
     }
-    hasher.finish()
+
+    /// The first file, by path, that was changed, added or removed between `before` and these. A file that
+    /// one of `writers` has open for writing does not count.
+    pub(crate) fn changed_since<'a>(&'a self, before: &'a Sources, writers: &[u32]) -> Option<&'a Path> {
+        if self.0 == before.0 {
+            return None;
+        }
+        let is_new = self.0.iter().filter(|(path, version)| before.0.get(*path) != Some(*version));
+        let is_gone = before.0.iter().filter(|(path, _)| !self.0.contains_key(*path));
+        let is_written = |path: &Path| {
+            let facts = fs::symlink_metadata(path);
+            facts.is_ok_and(|facts| writers.iter().any(|pid| open_files::writes(*pid, &facts)))
+        };
+        let mut changed: Vec<&Path> = is_new.chain(is_gone).map(|(path, _)| path.as_path()).collect();
+        changed.sort_unstable();
+        changed.into_iter().find(|path| !is_written(path))
+    }
+
+    fn walk(&mut self, place: &Path, named: bool) {
+        if self.0.len() == FILES_MAX {
+            return;
+        }
+        let Ok(facts) = fs::symlink_metadata(place) else { return };
+        if facts.is_dir() {
+            let Ok(entries) = fs::read_dir(place) else { return };
+            let mut names: Vec<_> =
+                entries.filter_map(|entry| entry.ok().map(|entry| entry.file_name())).collect();
+            names.sort();
+            for name in names {
+                let text = name.to_string_lossy();
+                if (!text.starts_with('.') || is_environment(&text)) && !LEFT_OUT.contains(&&*text) {
+                    self.walk(&place.join(&name), false);
+                }
+            }
+            return;
+        }
+        let source = place.extension().is_some_and(|end| SOURCES.iter().any(|known| end == *known));
+        let environment = || place.file_name().is_some_and(|name| is_environment(&name.to_string_lossy()));
+        if source || named || environment() {
+            self.0.insert(place.to_owned(), (facts.len(), facts.modified().ok()));
+        }
+    }
 }
 
 /// `.env` and `.env.local`, of which many applications take their settings.
@@ -32,63 +85,59 @@ fn is_environment(name: &str) -> bool {
     name.strip_prefix(".env").is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-fn walk(place: &Path, hasher: &mut DefaultHasher, left: &mut usize, named: bool) {
-    if *left == 0 {
-        return;
-    }
-    let Ok(facts) = fs::symlink_metadata(place) else { return };
-    if facts.is_dir() {
-        let Ok(entries) = fs::read_dir(place) else { return };
-        let mut names: Vec<_> =
-            entries.filter_map(|entry| entry.ok().map(|entry| entry.file_name())).collect();
-        names.sort();
-        for name in names {
-            let text = name.to_string_lossy();
-            if (!text.starts_with('.') || is_environment(&text)) && !LEFT_OUT.contains(&&*text) {
-                walk(&place.join(&name), hasher, left, false);
-            }
-        }
-        return;
-    }
-    let source = place.extension().is_some_and(|end| SOURCES.iter().any(|known| end == *known));
-    let environment = || place.file_name().is_some_and(|name| is_environment(&name.to_string_lossy()));
-    if source || named || environment() {
-        *left -= 1;
-        place.hash(hasher);
-        facts.len().hash(hasher);
-        facts.modified().ok().hash(hasher);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use std::io::Write;
 
     #[test]
     fn a_changed_added_or_removed_source_is_seen_and_a_cache_is_not() {
         let folder = tempfile::tempdir().unwrap();
         let places = [folder.path().to_owned()];
-        fs::write(folder.path().join("a.py"), "1").unwrap();
-        let first = stamp(&places);
-        assert_eq!(first, stamp(&places));
-        fs::create_dir(folder.path().join("__pycache__")).unwrap();
-        fs::write(folder.path().join("__pycache__/a.py"), "1").unwrap();
-        fs::write(folder.path().join("log.txt"), "1").unwrap();
-        assert_eq!(first, stamp(&places));
-        fs::write(folder.path().join("a.py"), "12").unwrap();
-        let second = stamp(&places);
+        let at = |name: &str| folder.path().join(name);
+        let mut seen = Sources::default();
+        let mut changed = || {
+            let now = Sources::look(&places);
+            let path = now.changed_since(&seen, &[]).map(Path::to_owned);
+            seen = now;
+            path
+        };
+        fs::write(at("a.py"), "1").unwrap();
+        assert_eq!(changed(), Some(at("a.py")));
+        assert_eq!(changed(), None);
+        fs::create_dir(at("__pycache__")).unwrap();
+        fs::write(at("__pycache__/a.py"), "1").unwrap();
+        fs::write(at("log.txt"), "1").unwrap();
+        fs::write(at(".environment"), "").unwrap();
+        assert_eq!(changed(), None);
+        fs::write(at("a.py"), "12").unwrap();
+        assert_eq!(changed(), Some(at("a.py")));
         for name in [".env", ".env.local", "server.mjs", "server.ts"] {
-            let before = stamp(&places);
-            fs::write(folder.path().join(name), "").unwrap();
-            assert_ne!(before, stamp(&places), "{name}");
-            fs::remove_file(folder.path().join(name)).unwrap();
+            fs::write(at(name), "").unwrap();
+            assert_eq!(changed(), Some(at(name)));
+            fs::remove_file(at(name)).unwrap();
+            assert_eq!(changed(), Some(at(name)));
         }
-        fs::write(folder.path().join(".environment"), "").unwrap();
-        assert_ne!(first, second);
-        fs::write(folder.path().join("b.py"), "").unwrap();
-        assert_ne!(second, stamp(&places));
-        fs::remove_file(folder.path().join("b.py")).unwrap();
-        assert_eq!(second, stamp(&places));
+        assert_eq!(changed(), None);
+    }
+
+    #[test]
+    fn a_file_that_a_writer_has_open_is_no_source_until_it_is_closed() {
+        let folder = tempfile::tempdir().unwrap();
+        let places = [folder.path().to_owned()];
+        let at = |name: &str| folder.path().join(name);
+        let writers = [u32::MAX, std::process::id()];
+        let before = Sources::look(&places);
+        let mut log = fs::File::create(at("access.json")).unwrap();
+        log.write_all(b"{}").unwrap();
+        let grown = Sources::look(&places);
+        assert_eq!(grown.changed_since(&before, &writers), None);
+        assert_eq!(grown.changed_since(&before, &[]), Some(&*at("access.json")));
+        fs::write(at("main.py"), "").unwrap();
+        let edited = Sources::look(&places);
+        assert_eq!(edited.changed_since(&before, &writers), Some(&*at("main.py")));
+        drop(log);
+        assert_eq!(grown.changed_since(&before, &writers), Some(&*at("access.json")));
     }
 }

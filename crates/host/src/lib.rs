@@ -16,6 +16,7 @@ pub mod gate;
 pub mod input;
 pub mod listener;
 pub mod memory;
+pub mod open_files;
 pub mod process;
 pub mod standard;
 pub mod syscalls;

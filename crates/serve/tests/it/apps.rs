@@ -654,6 +654,23 @@ drivers!(in_development_a_changed_file_reloads_and_a_mistake_is_shown, |driver: 
     assert!(client.get("/boom").text().contains("boom of the application"));
 });
 
+drivers!(in_development_an_access_log_beside_the_sources_is_none_of_them, |driver: DriverName| {
+    if !python() {
+        return;
+    }
+    let site = site(driver, "wsgi_app:app", "workers = 1\ndev = true");
+    assert!(site.folder.path().join("log.json").exists());
+    assert_eq!(site.client().get("/x").text(), "'/x'");
+    // It takes longer to start than the files take to be looked at again, and meanwhile the log grows.
+    let changed = WSGI.replace("ascii(path)", "'new'");
+    site.write("wsgi_app.py", format!("import time\ntime.sleep(1.2)\n{changed}"));
+    wait_until("the new application", || site.client().get("/x").text() == "new");
+    let lines: Vec<_> = site.events.try_iter().map(|event| event.to_string()).collect();
+    let reloads: Vec<_> = lines.iter().filter(|line| line.ends_with("has changed: reload")).collect();
+    let of_source = |line: &&String| *line == "app web: wsgi_app.py has changed: reload";
+    assert!(!reloads.is_empty() && reloads.iter().all(of_source), "{lines:?}");
+});
+
 drivers!(the_processes_end_with_the_server, |driver: DriverName| {
     if !python() {
         return;
