@@ -224,7 +224,7 @@ pub(crate) fn section(out: &mut String, told: &Value) {
         // Writing to a string does not fail.
         let _ = writeln!(
             out,
-            "<tr><td>{driver} <span class=\"why\">{why}</span></td><td class=\"n\">{}</td>\
+            "<tr><td><span class=\"address\">{driver}</span> <span class=\"why\">{why}</span></td><td class=\"n\">{}</td>\
              <td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
              <td class=\"n\">{}</td><td class=\"n\">{}</td></tr>",
             number("workers"),

@@ -134,7 +134,7 @@ impl Placing<'_> {
                 Err(name) => {
                     let what =
                         format!("no variable {name} in the environment (${{{name}:-x}} has the default x)");
-                    self.mistakes.note(span.start, key, what);
+                    self.mistakes.note_unknown(span.start, key, what);
                     DeValue::String(text)
                 }
             },

@@ -1,6 +1,7 @@
 //! Mistakes in settings, and the texts that they are in.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -70,6 +71,8 @@ struct Text {
 pub(crate) struct Mistakes {
     texts: Vec<Text>,
     found: RefCell<Vec<(usize, String, String)>>,
+    /// Places of values that are not known. What else is wrong there follows from that.
+    unknown: RefCell<BTreeSet<usize>>,
 }
 
 impl Mistakes {
@@ -95,11 +98,26 @@ impl Mistakes {
         self.text_at(at).and_then(|text| text.file.parent()).unwrap_or(Path::new(""))
     }
 
-    /// Notes a mistake, unless it is [`NOTED`] already.
+    /// Notes a mistake, unless it is [`NOTED`] already, or of a value that is not known.
     pub(crate) fn note(&self, at: usize, key: impl Into<String>, what: impl Into<String>) {
         let what = what.into();
-        if what != NOTED {
+        if what != NOTED && !self.unknown.borrow().contains(&at) {
             self.found.borrow_mut().push((at, key.into(), what));
+        }
+    }
+
+    /// Notes why the value at a place is not known.
+    pub(crate) fn note_unknown(&self, at: usize, key: impl Into<String>, why: impl Into<String>) {
+        self.note(at, key, why);
+        self.unknown.borrow_mut().insert(at);
+    }
+
+    /// Gives the mistake at a place whose value is not known the key with the tables around it.
+    pub(crate) fn name_unknown(&self, at: usize, key: impl FnOnce() -> String) {
+        if self.unknown.borrow().contains(&at)
+            && let Some((_, named, _)) = self.found.borrow_mut().iter_mut().find(|(place, ..)| *place == at)
+        {
+            *named = key();
         }
     }
 

@@ -40,7 +40,17 @@ impl<'a> Section<'a> {
 
     fn find(&self, key: &str) -> Option<&'a Spanned<DeValue<'a>>> {
         debug_assert!(self.known().any(|known| known == key), "{key:?} is read and not described");
-        self.look(key)
+        let value = self.look(key)?;
+        self.name_unknown(key, value);
+        Some(value)
+    }
+
+    /// Where a value is not known, or one in a list, the mistake that says so gets its whole key.
+    fn name_unknown(&self, key: &str, value: &Spanned<DeValue<'_>>) {
+        self.mistakes.name_unknown(value.span().start, || self.full(key));
+        for one in value.get_ref().as_array().into_iter().flat_map(|all| all.iter()) {
+            self.mistakes.name_unknown(one.span().start, || self.full(key));
+        }
     }
 
     fn look(&self, key: &str) -> Option<&'a Spanned<DeValue<'a>>> {
@@ -213,7 +223,10 @@ impl<'a> Section<'a> {
 
     /// Every key and value, where the keys are free.
     pub fn pairs(&self) -> impl Iterator<Item = (&'a str, &'a DeValue<'a>)> {
-        self.table.iter().map(|(name, value)| (name.get_ref().as_ref(), value.get_ref()))
+        self.table.iter().map(|(name, value)| {
+            self.name_unknown(name.get_ref(), value);
+            (name.get_ref().as_ref(), value.get_ref())
+        })
     }
 
     /// Notes the keys that are written and not described.

@@ -251,7 +251,7 @@ pub fn network(value: &DeValue<'_>) -> Result<IpNet, String> {
 /// One value, or a list of them: at least one.
 ///
 /// # Errors
-/// As [`text`].
+/// As [`text`], about every entry of the list that is wrong.
 pub fn some<T>(
     value: &DeValue<'_>,
     expected: &str,
@@ -259,9 +259,41 @@ pub fn some<T>(
 ) -> Result<Vec<T>, String> {
     match value {
         DeValue::Array(all) if all.is_empty() => Err(format!("expected {expected}, found an empty list")),
-        DeValue::Array(all) => all.iter().map(|value| one(value.get_ref())).collect(),
+        DeValue::Array(all) => {
+            let (mut read, mut wrong) = (Vec::new(), Vec::<String>::new());
+            for value in all.iter() {
+                match one(value.get_ref()) {
+                    Ok(value) => read.push(value),
+                    Err(what) if wrong.contains(&what) => {}
+                    Err(what) => wrong.push(what),
+                }
+            }
+            if wrong.is_empty() { Ok(read) } else { Err(together(&wrong)) }
+        }
         value => Ok(vec![one(value)?]),
     }
+}
+
+/// What is wrong with several values. What was expected is said once, where it is the same.
+fn together(wrong: &[String]) -> String {
+    const FOUND: &str = ", found ";
+    let mut text = String::new();
+    let mut expected = "";
+    for what in wrong {
+        let (before, _) = what.rsplit_once(FOUND).unwrap_or((what, ""));
+        match what.strip_prefix(before) {
+            Some(found) if before == expected && !found.is_empty() => {
+                text.push_str(" and ");
+                text.push_str(found.strip_prefix(FOUND).unwrap_or(found));
+            }
+            _ => {
+                text.push_str(if text.is_empty() { "" } else { "; " });
+                text.push_str(what);
+            }
+        }
+        expected = before;
+    }
+    text
 }
 
 /// One of these words.
@@ -292,6 +324,31 @@ mod tests {
 
     fn of(text: &str) -> DeValue<'_> {
         DeValue::String(Cow::Borrowed(text))
+    }
+
+    #[test]
+    fn every_wrong_entry_of_a_list_is_told_and_what_was_expected_once() {
+        let list = |texts: &[&'static str]| {
+            let all = texts.iter().map(|text| toml::Spanned::new(0..0, of(text)));
+            DeValue::Array(all.collect())
+        };
+        let one = |value: &DeValue<'_>| match value.as_str() {
+            Some("ok") => Ok(1),
+            Some("odd") => Err("odd, and told in other words".to_owned()),
+            _ => Err(found("ok", value)),
+        };
+        assert_eq!(some(&list(&["ok", "ok"]), "words", one), Ok(vec![1, 1]));
+        for (texts, told) in [
+            (
+                &["a", "ok", "b, found c", "a"][..],
+                "expected ok, found \"a\"; expected ok, found \"b, found c\"",
+            ),
+            (&["a", "b", "c"], "expected ok, found \"a\" and \"b\" and \"c\""),
+            (&["odd", "a", "odd", "b"], "odd, and told in other words; expected ok, found \"a\" and \"b\""),
+            (&[], "expected words, found an empty list"),
+        ] {
+            assert_eq!(some(&list(texts), "words", one), Err(told.to_owned()), "{texts:?}");
+        }
     }
 
     #[test]

@@ -111,6 +111,16 @@ fn variables_of_the_environment_are_filled_in_and_may_be_numbers() {
 }
 
 #[test]
+fn a_variable_that_is_missing_is_one_mistake_with_the_whole_key_of_its_value() {
+    // What a value is without its variable is no second mistake.
+    let error =
+        parse("workers = \"$WORKERZ\"\n[[route]]\npath = \"/\"\n[[route]]\npath = \"$PATHS\"\n").unwrap_err();
+    let told: Vec<_> = error.mistakes.iter().map(|one| (one.line, one.key.as_str())).collect();
+    assert_eq!(told, [(1, "workers"), (5, "route[2].path")], "{error}");
+    assert!(error.mistakes.iter().all(|one| one.what.starts_with("no variable ")), "{error}");
+}
+
+#[test]
 fn included_files_add_their_tables_and_tell_their_own_lines() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();

@@ -133,7 +133,10 @@ pub(super) fn read(name: &str, mut section: Section<'_>) -> Option<Upstream> {
     if servers.as_ref().is_some_and(|all| secure > 0 && secure < all.len()) {
         section.mistake("servers", "some are https:// and some are not: make two groups of them");
     }
-    let speaks = asked.of(secure > 0).unwrap_or_else(|(key, why)| {
+    // Without servers it is not known whether they are https://, and that they are missing is told.
+    let is_known = servers.as_ref().is_some_and(|all| !all.is_empty());
+    let speaks = if is_known { asked.of(secure > 0) } else { Ok(Speaks::default()) };
+    let speaks = speaks.unwrap_or_else(|(key, why)| {
         section.mistake(key, why);
         Speaks::default()
     });

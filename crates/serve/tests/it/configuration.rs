@@ -30,6 +30,15 @@ fn each_mistake_is_told_with_its_line_and_key() {
             "upstream.u.servers = [\"unix:@app\"]",
             "upstream.u.servers[1]: expected the file of a Unix socket, as \"unix:PATH\": there are no abstract ones, found \"unix:@app\"",
         ),
+        // Not also that servers which are missing are not https://.
+        (
+            "upstream.u.tls = {}",
+            "upstream.u.servers: missing: expected servers, as [\"http://10.0.0.1:3000\"]",
+        ),
+        (
+            "max_connections = \"$NO_SUCH_VARIABLE\"",
+            "max_connections: no variable NO_SUCH_VARIABLE in the environment (${NO_SUCH_VARIABLE:-x} has the default x)",
+        ),
         ("listen = []", "listen: expected addresses to listen on, found an empty list"),
         ("listen = [\"127.0.0.1:1\", \"127.0.0.1:1\"]", "listen: 127.0.0.1:1 is there twice"),
         ("workers = \"two\"", "workers: expected a number from 0 to 1024, found \"two\""),
@@ -123,6 +132,10 @@ fn each_mistake_of_a_route_is_told_with_its_number() {
         (
             "path = \"/\"\nkind = \"statik\"",
             "3: route[1].kind: expected one of \"static\", \"upload\", \"respond\", ",
+        ),
+        (
+            "path = \"/\"\nkind = \"health\"\nhosts = [\"a b\", \"ok.example\", \"c d\"]",
+            "4: route[1].hosts: expected a host without a port, as \"example.org\" or \"*.example.org\", found \"a b\" and \"c d\"",
         ),
         ("path = \"/\"\nkind = \"static\"", "1: route[1].root: missing: expected a folder"),
         ("path = \"/\"\nkind = \"static\"\nroot = \"nowhere\"", "4: route[1].root: "),
