@@ -79,12 +79,12 @@ const TOPICS_MAX: usize = 64;
 const NAME_BYTES_MAX: usize = 1024;
 
 impl Endpoint {
-    /// Answers for the hub at this place.
+    /// Makes the endpoint of the hub at this place.
     pub fn new(hub: Hub, place: Place) -> Endpoint {
         Endpoint { hub, place: Arc::new(place) }
     }
 
-    /// The hub.
+    /// Returns the hub.
     pub fn hub(&self) -> &Hub {
         &self.hub
     }
@@ -141,7 +141,7 @@ impl Endpoint {
         }
     }
 
-    /// The rights of a publisher.
+    /// Returns the rights of a publisher.
     ///
     /// # Errors
     /// Nothing can be published here, or the client has no valid credentials: the refusal.
@@ -156,7 +156,7 @@ impl Endpoint {
         Ok(rights)
     }
 
-    /// The rights of a subscriber.
+    /// Returns the rights of a subscriber.
     ///
     /// # Errors
     /// The client's credentials are wrong, or it has none and has to: the refusal.
@@ -224,7 +224,7 @@ impl Endpoint {
     }
 }
 
-/// Whether the client offers to speak WebSocket.
+/// Returns whether the client offers to speak WebSocket.
 fn names_websocket(request: &Request) -> bool {
     request.headers().get_all("upgrade").any(|value| {
         let mut names = value.split(|byte| *byte == b',');
@@ -232,7 +232,7 @@ fn names_websocket(request: &Request) -> bool {
     })
 }
 
-/// The value of a cookie.
+/// Returns the value of a cookie.
 fn cookie(request: &Request, name: &str) -> Option<String> {
     let lines = request.headers().get_all("cookie");
     lines.filter_map(|line| str::from_utf8(line).ok()).find_map(|line| {
@@ -243,24 +243,24 @@ fn cookie(request: &Request, name: &str) -> Option<String> {
     })
 }
 
-/// A refusal with its reason.
+/// Returns a refusal with its reason.
 pub(crate) fn refusal(status: Status, why: &str) -> Response {
     Response::text(format!("{why}\n")).status(status)
 }
 
-/// The refusal of a request that should have offered WebSocket.
+/// Returns the refusal of a request that should have offered WebSocket.
 pub(crate) fn upgrade_required(why: &str) -> Response {
     let refused = Response::text(format!("{why}\n")).upgrade_required("websocket");
     refused.unwrap_or_else(|_| Response::empty(Status::UPGRADE_REQUIRED))
 }
 
-/// The refusal while the server of a shared hub does not answer.
+/// Returns the refusal while the server of a shared hub does not answer.
 pub(crate) fn unavailable(why: &str) -> Response {
     let refused = refusal(Status::SERVICE_UNAVAILABLE, why).header("Retry-After", "1");
     refused.unwrap_or_else(|_| Response::empty(Status::SERVICE_UNAVAILABLE))
 }
 
-/// The refusal of a client without valid credentials (RFC 6750 §3).
+/// Returns the refusal of a client without valid credentials (RFC 6750 §3).
 pub(crate) fn unauthorized(error: Option<&str>) -> Response {
     let challenge = match error {
         None => "Bearer".to_owned(),
@@ -270,7 +270,7 @@ pub(crate) fn unauthorized(error: Option<&str>) -> Response {
     refused.header("WWW-Authenticate", challenge).unwrap_or_else(|_| Response::empty(Status::UNAUTHORIZED))
 }
 
-/// The refusal of credentials that do not cover what is asked for.
+/// Returns the refusal of credentials that do not cover what is asked for.
 pub(crate) fn forbidden() -> Response {
     let refused = refusal(Status::FORBIDDEN, "hub: the token does not cover this topic");
     refused
@@ -278,8 +278,8 @@ pub(crate) fn forbidden() -> Response {
         .unwrap_or_else(|_| Response::empty(Status::FORBIDDEN))
 }
 
-/// The topics that a request names, without those that it names twice: as the members of exact topics, or as
-/// matchers where one of them is a pattern.
+/// Returns the topics that a request names, without those that it names twice: as the members of exact
+/// topics, or as matchers where one of them is a pattern.
 ///
 /// # Errors
 /// There are none, or too many, or they are not well-formed: the refusal.

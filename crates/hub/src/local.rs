@@ -16,10 +16,10 @@ pub(crate) trait Member {
     /// it is a member. False: it was not queued.
     fn take(&self, publication: &Arc<Publication>, topic: &str) -> bool;
 
-    /// Messages are lost: closes its client, so that it comes back and learns whether it has missed any.
+    /// Closes its client, for messages are lost, so that it comes back and learns whether it has missed any.
     fn lost(&self);
 
-    /// The hub has ended: closes its client, so that it comes back and finds what is in its place.
+    /// Closes its client, for the hub has ended, so that it comes back and finds what is in its place.
     fn ended(&self);
 }
 
@@ -44,7 +44,7 @@ thread_local! {
     static LOCALS: RefCell<Vec<Rc<Local>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// This worker's part of the hub; its task is started with it.
+/// Returns this worker's part of the hub, made with its task at the first call.
 fn local(hub: &Hub) -> Rc<Local> {
     let known = LOCALS
         .with(|locals| locals.borrow().iter().find(|local| Arc::ptr_eq(&local.hub.0, &hub.0)).map(Rc::clone));

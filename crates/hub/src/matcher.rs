@@ -24,7 +24,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The name in parameters, claims and documents.
+    /// Returns the name in parameters, claims and documents.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Exact => "exact",
@@ -75,7 +75,7 @@ struct Bounded {
 }
 
 impl Bounded {
-    /// `None`: it is not well-formed, or too large.
+    /// Compiles a regular expression. `None`: it is not well-formed, or too large.
     fn new(text: &str) -> Option<Bounded> {
         compiled(text)?;
         Some(Bounded { text: text.to_owned(), compiled: OnceLock::new() })
@@ -125,12 +125,12 @@ impl<'t> Subject<'t> {
         Subject { text, base, url: OnceCell::new() }
     }
 
-    /// The topic.
+    /// Returns the topic.
     pub fn text(&self) -> &str {
         self.text
     }
 
-    /// The topic as a URL, if it is one.
+    /// Returns the topic as a URL, if it is one.
     pub fn url(&self) -> Option<&Url> {
         self.url.get_or_init(|| self.base.join(self.text).ok()).as_ref()
     }
@@ -153,22 +153,22 @@ impl Matcher {
         Some(Matcher(Arc::new(Inner { text: text.to_owned(), kind, how })))
     }
 
-    /// The text it was read from.
+    /// Returns the text it was read from.
     pub fn text(&self) -> &str {
         &self.0.text
     }
 
-    /// How the text was read.
+    /// Returns how the text was read.
     pub fn kind(&self) -> Kind {
         self.0.kind
     }
 
-    /// The only topic that it matches, if that is so.
+    /// Returns the only topic that it matches, if that is so.
     pub fn name(&self) -> Option<&str> {
         matches!(self.0.how, How::Exact).then_some(&*self.0.text)
     }
 
-    /// Whether the topic is matched.
+    /// Returns whether the topic is matched.
     pub fn matches(&self, topic: &Subject<'_>) -> bool {
         match &self.0.how {
             How::All => true,
@@ -194,7 +194,7 @@ const PLAIN: &str = r"(?:[\w\-.~\x80-\xff]|%[0-9A-Fa-f]{2})*";
 const RESERVED: &str = r"(?:[\w\-.~:/?#\[\]@!$&'()*+,;=\x80-\xff]|%[0-9A-Fa-f]{2})*";
 const PAIR: &str = r"[\w.\-~%\x80-\xff]+=(?:[\w\-.~,\x80-\xff]|%[0-9A-Fa-f]{2})*";
 
-/// A text as an expression that matches its bytes.
+/// Returns a text as an expression that matches its bytes.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -207,7 +207,7 @@ fn escaped(text: &str) -> String {
     out
 }
 
-/// The regular expression of all that a URI template can expand to.
+/// Returns the regular expression of all that a URI template can expand to.
 fn template(text: &str) -> Option<Bounded> {
     let mut out = String::from("^");
     let mut rest = text;

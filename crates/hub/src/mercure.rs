@@ -25,7 +25,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::SystemTime;
 
-/// A message as an event. Lines of the data are lines of the event.
+/// Returns a message as an event. Lines of the data are lines of the event.
 pub(crate) fn event(publication: &Publication) -> Vec<u8> {
     let Publication { id, message, .. } = publication;
     let mut text = format!("id: #{id}\n");
@@ -64,7 +64,7 @@ struct Queue {
 }
 
 impl Queue {
-    /// The next piece, which does not count any more.
+    /// Returns the next piece, which does not count any more.
     fn pop(&self, pieces: &mut VecDeque<Arc<[u8]>>) -> Option<Arc<[u8]>> {
         let piece = pieces.pop_front()?;
         match self.missed.get() {
@@ -112,8 +112,8 @@ impl Member for Queue {
     }
 }
 
-/// Whether a client with these rights may read the message: it is not private, or they cover one of its
-/// topics.
+/// Returns whether a client with these rights may read the message: it is not private, or they cover one of
+/// its topics.
 pub(crate) fn may_read(hub: &Hub, rights: &Rights, publication: &Publication) -> bool {
     let base = &hub.settings().url;
     let mut topics = publication.topics.iter();
@@ -313,7 +313,7 @@ pub(crate) async fn publish(endpoint: &Endpoint, request: &mut Request) -> Resul
     }
 }
 
-/// Whether events of this type are the hub's own: of subscriptions, or of Pusher's protocol.
+/// Returns whether events of this type are the hub's own: of subscriptions, or of Pusher's protocol.
 pub(crate) fn is_own_kind(kind: &str) -> bool {
     kind == subscriptions::KIND || kind.starts_with(crate::pusher::INTERNAL)
 }
@@ -321,8 +321,8 @@ pub(crate) fn is_own_kind(kind: &str) -> bool {
 /// Most topics of a message.
 const TOPICS_MAX: usize = 16;
 
-/// Whether the topic is the hub's own: `*`, its path, or below that whatever the host. Escapes are decoded
-/// first.
+/// Returns whether the topic is the hub's own: `*`, its path, or below that whatever the host. Escapes are
+/// decoded first.
 pub(crate) fn is_reserved(topic: &Subject<'_>, own: &str) -> bool {
     let own = own.trim_end_matches('/');
     let is_below = topic.url().is_some_and(|url| {

@@ -65,7 +65,7 @@ struct Said {
     kind: Option<String>,
 }
 
-/// A message as a text frame.
+/// Returns a message as a text frame.
 pub(crate) fn frame(publication: &Publication) -> Frame {
     let Publication { id, message, .. } = publication;
     let topic = publication.topic();
@@ -143,7 +143,7 @@ pub(crate) fn session(endpoint: &Endpoint, request: &Request) -> Result<Response
     Ok(options.accept(request, move |socket| serve(hub, subscribes, socket)))
 }
 
-/// What sessions of a hub are held to.
+/// Returns what sessions of a hub are held to.
 pub(crate) fn options(hub: &Hub) -> Options {
     let settings = hub.settings();
     let limits = ringroad_http::ws::Limits {
@@ -182,9 +182,9 @@ impl Exit {
     }
 }
 
-/// The next message of a client; `None` once the session ends. That is known when the client has closed or
-/// broken the protocol, or the hub has closed the session, and its connection may stay for seconds: what the
-/// client holds is let go before, and then the session is heard out ([`heard_out`]).
+/// Returns the next message of a client; `None` once the session ends. That is known when the client has
+/// closed or broken the protocol, or the hub has closed the session, and its connection may stay for seconds:
+/// what the client holds is let go before, and then the session is heard out ([`heard_out`]).
 pub(crate) fn poll_said(
     socket: &mut WebSocket,
     exit: &Exit,

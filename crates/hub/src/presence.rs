@@ -34,7 +34,7 @@ fn all(hub: &Hub) -> MutexGuard<'_, Presence> {
     hub.0.presence.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A member of this user comes. True: it is the user's first.
+/// Adds a member of this user. True: it is the user's first.
 pub(crate) fn enter(hub: &Hub, topic: &str, user: &str, info: Value) -> bool {
     let mut all = all(hub);
     let users = all.own.entry(topic.to_owned()).or_default();
@@ -51,7 +51,7 @@ pub(crate) fn enter(hub: &Hub, topic: &str, user: &str, info: Value) -> bool {
     !all.is_elsewhere(topic, user)
 }
 
-/// A member of this user goes. True: it was the user's last.
+/// Removes a member of this user. True: it was the user's last.
 pub(crate) fn leave(hub: &Hub, topic: &str, user: &str) -> bool {
     let mut all = all(hub);
     let Some(users) = all.own.get_mut(topic) else { return false };
@@ -70,7 +70,7 @@ pub(crate) fn leave(hub: &Hub, topic: &str, user: &str) -> bool {
     !all.is_elsewhere(topic, user)
 }
 
-/// The users in a topic, by id.
+/// Returns the users in a topic, by id.
 pub(crate) fn users(hub: &Hub, topic: &str) -> Vec<(String, Value)> {
     let all = all(hub);
     let elsewhere = all.others.values().filter_map(|node| node.get(topic)).flatten();
@@ -79,7 +79,7 @@ pub(crate) fn users(hub: &Hub, topic: &str) -> Vec<(String, Value)> {
     users.into_iter().map(|(user, info)| (user.clone(), info.clone())).collect()
 }
 
-/// How many users are in a topic.
+/// Returns how many users are in a topic.
 pub(crate) fn count(hub: &Hub, topic: &str) -> usize {
     users(hub, topic).len()
 }
@@ -91,7 +91,7 @@ pub(crate) fn with_own(hub: &Hub, tell: impl FnOnce(Vec<Change>)) {
     tell(each.map(|(topic, (user, (info, _)))| (topic.clone(), user.clone(), Some(info.clone()))).collect());
 }
 
-/// The other processes that have users.
+/// Returns the other processes that have users.
 pub(crate) fn nodes(hub: &Hub) -> Vec<String> {
     all(hub).others.keys().cloned().collect()
 }

@@ -45,7 +45,7 @@ pub enum Grant {
 }
 
 impl Grant {
-    /// Whether it covers the topic.
+    /// Returns whether it covers the topic.
     pub fn covers(&self, topic: &Subject<'_>) -> bool {
         match self {
             Grant::None => false,
@@ -90,7 +90,7 @@ const DETAIL: &str = "https://mercure.rocks/authorization-detail";
 pub struct BadClaims;
 
 impl Rights {
-    /// Every right, for a client with a key.
+    /// Makes every right, for a client with a key.
     pub fn every() -> Rights {
         Rights { publish: Grant::Every, read: Grant::Every, presented: true, ..Rights::default() }
     }
@@ -170,7 +170,7 @@ impl Rights {
         Ok(())
     }
 
-    /// What a subscription by this matcher carries.
+    /// Returns what a subscription by this matcher carries.
     pub(crate) fn payload(&self, of: &Matcher, base: &Url) -> Option<&Value> {
         let subject = Subject::new(of.text(), base);
         let covers = |(matchers, _): &&(Vec<Matcher>, Value)| {

@@ -72,12 +72,12 @@ impl<T> Roster<T> {
         Some(removed)
     }
 
-    /// The entries, in any order.
+    /// Returns the entries, in any order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.entries.iter().map(|(_, entry)| entry)
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

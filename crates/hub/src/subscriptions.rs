@@ -72,8 +72,8 @@ fn tell(hub: &Hub, path: &str, document: &Value) {
     hub.tell(path, message);
 }
 
-/// The parts of the path of a question about subscriptions, decoded: none, kind and matcher, or these and
-/// the subscriber. `None`: the path is no such question.
+/// Returns the parts of the path of a question about subscriptions, decoded: none, kind and matcher, or these
+/// and the subscriber. `None`: the path is no such question.
 pub(crate) fn asked(path: &str) -> Option<Vec<String>> {
     let (_, rest) = path.split_once("/subscriptions")?;
     if rest.is_empty() {
@@ -115,7 +115,7 @@ pub(crate) fn answer(hub: &Hub, rights: &Rights, parts: &[String]) -> Result<Res
         .map_err(|_| refusal(Status::INTERNAL_SERVER_ERROR, "hub"))
 }
 
-/// The path of a subscription or of several, below the hub's own. Each part is encoded once.
+/// Returns the path of a subscription or of several, below the hub's own. Each part is encoded once.
 fn path(hub: &Hub, parts: &[&str]) -> String {
     let mut path = format!("{}/subscriptions", hub.settings().url.path().trim_end_matches('/'));
     for part in parts {
@@ -131,7 +131,7 @@ fn path(hub: &Hub, parts: &[&str]) -> String {
     path
 }
 
-/// A part of a path without its escapes.
+/// Returns a part of a path without its escapes.
 pub(crate) fn decoded(part: &str) -> String {
     let mut out = Vec::with_capacity(part.len());
     let mut bytes = part.bytes();
@@ -155,7 +155,7 @@ pub(crate) fn decoded(part: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// A random identifier (RFC 9562, version 4).
+/// Returns a random identifier (RFC 9562, version 4).
 pub(crate) fn random_urn() -> String {
     // Keyed anew each time.
     let high = (RandomState::new().hash_one(1_u8) & 0xffff_ffff_ffff_0fff) | 0x4000;

@@ -159,22 +159,22 @@ impl Publication {
         }
     }
 
-    /// The topic, the first of several.
+    /// Returns the topic, the first of several.
     pub fn topic(&self) -> &str {
         self.topics.first().map_or("", |topic| topic)
     }
 
-    /// As a WebSocket frame of the plain protocol.
+    /// Returns it as a WebSocket frame of the plain protocol.
     pub(crate) fn frame(&self) -> &Frame {
         self.frame.get_or_init(|| crate::plain::frame(self))
     }
 
-    /// As a server-sent event.
+    /// Returns it as a server-sent event.
     pub(crate) fn event(&self) -> &Arc<[u8]> {
         self.event.get_or_init(|| crate::mercure::event(self).into())
     }
 
-    /// As a WebSocket frame of the Pusher protocol, for members of this topic.
+    /// Returns it as a WebSocket frame of the Pusher protocol, for members of this topic.
     pub(crate) fn pusher(&self, topic: &str) -> Frame {
         if topic == self.topic() {
             self.pusher.get_or_init(|| crate::pusher::frame(self, topic)).clone()
@@ -183,7 +183,7 @@ impl Publication {
         }
     }
 
-    /// As a WebSocket frame of Centrifugo's protocol, for members of this topic.
+    /// Returns it as a WebSocket frame of Centrifugo's protocol, for members of this topic.
     pub(crate) fn centrifugo(&self, topic: &str) -> Frame {
         if topic == self.topic() {
             self.centrifugo.get_or_init(|| crate::centrifugo::frame(self, topic)).clone()
@@ -389,12 +389,12 @@ impl Hub {
         }))
     }
 
-    /// How it behaves.
+    /// Returns how it behaves.
     pub fn settings(&self) -> &Settings {
         &self.0.settings
     }
 
-    /// What it has done.
+    /// Returns what it has done.
     pub fn counts(&self) -> &Counts {
         &self.0.counts
     }
@@ -409,17 +409,17 @@ impl Hub {
         self.0.topics().by_name.get(topic).map_or(0, |topic| topic.members)
     }
 
-    /// This process among those that have the hub.
+    /// Returns the name of this process among those that have the hub.
     pub fn node(&self) -> &str {
         &self.0.node
     }
 
-    /// When it was made, in microseconds since 1970.
+    /// Returns when it was made, in microseconds since 1970.
     pub(crate) fn made(&self) -> u64 {
         self.0.made
     }
 
-    /// The place of the last message.
+    /// Returns the place of the last message.
     pub fn last(&self) -> Id {
         self.0.topics().last
     }
@@ -432,7 +432,7 @@ impl Hub {
         with_members.map(|topic| (topic.name.to_string(), topic.members)).collect()
     }
 
-    /// The last message that is kept of a topic.
+    /// Returns the last message that is kept of a topic.
     pub fn last_of(&self, topic: &str) -> Option<Arc<Publication>> {
         let mut topics = self.0.topics();
         let topic = topics.by_name.get_mut(topic)?;
@@ -440,7 +440,7 @@ impl Hub {
         topic.history.back().map(Arc::clone)
     }
 
-    /// The messages that are kept of a topic, and the place of the hub's last one.
+    /// Returns the messages that are kept of a topic, and the place of the hub's last one.
     pub fn history_of(&self, topic: &str) -> (Vec<Arc<Publication>>, Id) {
         let mut topics = self.0.topics();
         let last = topics.last;
@@ -674,14 +674,14 @@ impl Inner {
         self.topics.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Messages of all topics with members, for one worker.
+    /// Returns the messages of all topics with members, for one worker.
     pub(crate) fn inbox(&self) -> ringroad_engine::sync::UnboundedReceiver<Arc<Publication>> {
         let (sender, receiver) = unbounded();
         self.topics().inboxes.push(sender);
         receiver
     }
 
-    /// A member comes that wants this. `None`: there are too many topics, or the hub has ended.
+    /// Adds a member that wants this. `None`: there are too many topics, or the hub has ended.
     pub(crate) fn enter(&self, wanted: &Wanted, after: Option<Since>) -> Option<Found> {
         let now = Instant::now();
         let mut topics = self.topics();
@@ -738,7 +738,7 @@ impl Inner {
         Some(Found { last, seq, missed, recovered })
     }
 
-    /// A member that wanted this goes.
+    /// Removes a member that wanted this.
     pub(crate) fn leave(&self, wanted: &Wanted) {
         let mut topics = self.topics();
         match wanted {
@@ -785,14 +785,14 @@ impl Topics {
         }
     }
 
-    /// Whether the message makes no topic any more. Each subscription tells of itself in a topic of its own,
-    /// which any client can make: half of the room stays for others.
+    /// Returns whether the message makes no topic any more. Each subscription tells of itself in a topic of
+    /// its own, which any client can make: half of the room stays for others.
     fn are_crowded_for(&self, message: Option<&Message>, settings: &Settings) -> bool {
         message.is_some_and(|message| message.kind.as_deref() == Some(crate::subscriptions::KIND))
             && self.by_name.len() >= settings.topics_max / 2
     }
 
-    /// The topic of this name, made if there is none.
+    /// Makes the topic of this name, made if there is none.
     fn of(&mut self, name: &str, settings: &Settings, now: Instant) -> Option<&mut Topic> {
         if !self.by_name.contains_key(name) {
             if self.by_name.len() >= settings.topics_max {

@@ -43,7 +43,7 @@ pub struct Turns(Box<[u16]>);
 const TURNS_MAX: u64 = 1024;
 
 impl Turns {
-    /// A schedule of servers with these weights; a weight of 0 counts as 1.
+    /// Makes a schedule of servers with these weights; a weight of 0 counts as 1.
     pub fn new(weights: &[u32]) -> Turns {
         let weights: Vec<u64> = weights.iter().map(|weight| u64::from((*weight).max(1))).collect();
         let divisor = weights.iter().copied().reduce(common).unwrap_or(1).max(1);

@@ -116,14 +116,14 @@ pub struct Breaker {
 }
 
 impl Breaker {
-    /// A closed one.
+    /// Makes a closed one.
     pub fn new(settings: Settings) -> Breaker {
         let parts = [Part::default(); PARTS];
         let (life, times, trying, succeeded, change) = (0, 0, 0, 0, None);
         Breaker { settings, state: State::Closed, life, parts, times, trying, succeeded, change }
     }
 
-    /// What it lets through now.
+    /// Returns what it lets through now.
     pub fn state(&self, now: Nanos) -> State {
         match self.state {
             State::Open(until) if until <= now => State::Probing,

@@ -27,7 +27,7 @@ impl Budget {
         Budget { share, least_per_second, tokens: least_per_second * KEPT_SECONDS * UNIT, filled: 0 }
     }
 
-    /// Most that time alone brings.
+    /// Returns the most that time alone brings.
     fn idle_most(&self) -> u64 {
         self.least_per_second * KEPT_SECONDS * UNIT
     }
@@ -41,13 +41,13 @@ impl Budget {
         }
     }
 
-    /// A client's request is sent for the first time.
+    /// Counts a client's request that is sent for the first time.
     pub fn request(&mut self) {
         // What a thousand requests bring is kept at most.
         self.tokens = (self.tokens + self.share).min(self.idle_most() + self.share * 1000);
     }
 
-    /// Whether a repeat may be sent; it is counted if so.
+    /// Returns whether a repeat may be sent; it is counted if so.
     pub fn repeat(&mut self, now: Nanos) -> bool {
         self.fill(now);
         let may = self.tokens >= UNIT;

@@ -23,7 +23,8 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Whether one more of `servers` may be left out when `out` are already. A group of one is never emptied.
+    /// Returns whether one more of `servers` may be left out when `out` are already. A group of one is never
+    /// emptied.
     pub fn allows(&self, servers: usize, out: usize) -> bool {
         let most = ((servers as f64 * self.most) as usize).max(1);
         servers > 1 && out < most
@@ -40,7 +41,7 @@ pub struct Ejection {
 }
 
 impl Ejection {
-    /// Until when it is left out; in the past or 0 where it is not.
+    /// Returns until when it is left out; in the past or 0 where it is not.
     pub fn until(&self) -> Nanos {
         self.until
     }

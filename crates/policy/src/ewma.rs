@@ -64,8 +64,8 @@ impl PeakEwma {
         let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, update);
     }
 
-    /// The average in milliseconds at `now`: 30 without a sample. That of a silent server comes closer to
-    /// 1 ms with time.
+    /// Returns the average in milliseconds at `now`: 30 without a sample. That of a silent server comes
+    /// closer to 1 ms with time.
     pub fn value(&self, now: Nanos) -> f64 {
         let (value, stamp) = unpacked(self.0.load(Ordering::Relaxed));
         if value == 0.0 {
@@ -74,8 +74,9 @@ impl PeakEwma {
         f64::from(decayed(value, stamp, milliseconds(now)).max(1.0))
     }
 
-    /// What one more request would cost at a server with so many in flight. Without a sample the first
-    /// request costs nothing, or a server slower than others would never get one to show how slow it is.
+    /// Returns what one more request would cost at a server with so many in flight. Without a sample the
+    /// first request costs nothing, or a server slower than others would never get one to show how slow it
+    /// is.
     pub fn cost(&self, in_flight: u32, now: Nanos) -> f64 {
         if in_flight == 0 && self.0.load(Ordering::Relaxed) == 0 {
             return 0.0;

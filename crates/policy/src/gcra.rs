@@ -13,7 +13,7 @@ use std::time::Duration;
 /// A rate with a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
-    /// Between two requests at the full rate.
+    /// Returns the time between two requests at the full rate.
     interval: Nanos,
     /// Requests at once, at least 1.
     burst: u64,
@@ -33,7 +33,7 @@ pub struct Decision {
 }
 
 impl Quota {
-    /// `count` requests in `per`, and `burst` of them at once; zeros count as one.
+    /// Permits `count` requests in `per`, and `burst` of them at once; zeros count as one.
     pub fn new(count: u64, per: Duration, burst: u64) -> Quota {
         let per = u64::try_from(per.as_nanos()).unwrap_or(u64::MAX);
         Quota { interval: (per / count.max(1)).max(1), burst: burst.max(1) }
@@ -44,7 +44,7 @@ impl Quota {
         self.burst
     }
 
-    /// Between two requests at the full rate.
+    /// Returns the time between two requests at the full rate.
     pub fn interval(&self) -> Nanos {
         self.interval
     }
@@ -124,7 +124,7 @@ struct Entry {
 }
 
 impl Table {
-    /// Room for at least `keys` keys. `seed` keeps clients from choosing keys that fall into one set.
+    /// Makes room for at least `keys` keys. `seed` keeps clients from choosing keys that fall into one set.
     pub fn new(keys: usize, seed: u64) -> Table {
         let sets = keys.div_ceil(SHARDS * WAYS).max(1);
         let shard = || Mutex::new(vec![[Entry::default(); WAYS]; sets].into_boxed_slice());
@@ -171,7 +171,7 @@ impl Table {
         self.with(key, now, |entry| entry.arrival = entry.arrival.saturating_sub(back));
     }
 
-    /// Bytes that the table holds, whatever the number of keys.
+    /// Returns the bytes that the table holds, whatever the number of keys.
     pub fn bytes(&self) -> usize {
         let sets = |shard: &Mutex<Sets>| shard.lock().unwrap_or_else(PoisonError::into_inner).len();
         self.shards.iter().map(|shard| sets(shard) * WAYS * size_of::<Entry>()).sum()

@@ -12,12 +12,12 @@ pub struct Health {
 }
 
 impl Health {
-    /// A server's state before its first check: servers of a new group are taken for healthy.
+    /// Makes a server's state before its first check: servers of a new group are taken for healthy.
     pub fn new(healthy: bool) -> Health {
         Health { healthy, against: 0 }
     }
 
-    /// Whether it is healthy.
+    /// Returns whether it is healthy.
     pub fn is_healthy(&self) -> bool {
         self.healthy
     }
@@ -39,13 +39,13 @@ impl Health {
     }
 }
 
-/// Whether so few servers are usable that health is ignored: below `least` of all (0.5 usually). To send a
-/// share of requests to servers that may fail is better than to send all to the few that are left.
+/// Returns whether so few servers are usable that health is ignored: below `least` of all (0.5 usually). To
+/// send a share of requests to servers that may fail is better than to send all to the few that are left.
 pub fn panics(usable: usize, all: usize, least: f64) -> bool {
     (usable as f64) < all as f64 * least
 }
 
-/// The weight of a server that came back `since` ago: linear over `window`, from a tenth on.
+/// Returns the weight of a server that came back `since` ago: linear over `window`, from a tenth on.
 pub fn slow_start(weight: u32, since: Nanos, window: Nanos) -> f64 {
     let share = if window == 0 { 1.0 } else { (since as f64 / window as f64).clamp(0.1, 1.0) };
     f64::from(weight.max(1)) * share

@@ -27,7 +27,8 @@ pub type Nanos = u64;
 /// One second.
 pub const SECOND: Nanos = 1_000_000_000;
 
-/// A random number below `bound` (0 where `bound` is 0), from 64 random bits, without the bias of `%`.
+/// Returns a random number below `bound` (0 where `bound` is 0), from 64 random bits, without the bias of
+/// `%`.
 pub fn below(random: u64, bound: u64) -> u64 {
     ((u128::from(random) * u128::from(bound)) >> 64) as u64
 }

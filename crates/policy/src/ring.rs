@@ -13,8 +13,8 @@ const POINTS_MAX: u32 = 16 * POINTS;
 pub struct Ring(Vec<(u64, u16)>);
 
 impl Ring {
-    /// A ring of servers, each a hash of its name and a weight. The place of a server depends on its own name
-    /// and weight alone, so that others may come and go.
+    /// Makes a ring of servers, each a hash of its name and a weight. The place of a server depends on its
+    /// own name and weight alone, so that others may come and go.
     pub fn new(servers: &[(u64, u32)]) -> Ring {
         let lightest = servers.iter().map(|(_, weight)| (*weight).max(1)).min().unwrap_or(1);
         let mut points = Vec::new();
@@ -45,8 +45,8 @@ pub fn bound(in_flight: u64, weight: u32, weights: u64, factor: f64) -> u64 {
     (share * factor).ceil().max(1.0) as u64
 }
 
-/// The server of a key by rendezvous hashing (highest random weight): for a handful of servers with fixed
-/// numbers, where a number that is away gives its keys to all others evenly, and gets them back.
+/// Returns the server of a key by rendezvous hashing (highest random weight): for a handful of servers with
+/// fixed numbers, where a number that is away gives its keys to all others evenly, and gets them back.
 pub fn rendezvous(key: u64, servers: impl Iterator<Item = u64>) -> Option<u64> {
     servers.max_by_key(|server| mixed(key ^ mixed(server.wrapping_add(0x9e37_79b9_7f4a_7c15))))
 }

@@ -61,7 +61,7 @@ pub(super) async fn answer(
         .map_err(|_| refusal(Status::INTERNAL_SERVER_ERROR, "hub"))
 }
 
-/// The rights of a server.
+/// Returns the rights of a server.
 fn rights(endpoint: &Endpoint, request: &Request) -> Result<Rights, Response> {
     let Some(credentials) = &endpoint.place().publish else {
         return Err(refusal(Status::FORBIDDEN, "hub: publishing is not allowed here"));

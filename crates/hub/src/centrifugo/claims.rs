@@ -167,27 +167,27 @@ impl Person {
         self.caps.iter().any(|cap| cap.allow.iter().any(|one| one == what) && matches(cap))
     }
 
-    /// Whether it may read private messages of the channel.
+    /// Returns whether it may read private messages of the channel.
     pub(super) fn may_read(&self, hub: &Hub, channel: &str) -> bool {
         self.rights.read.covers(&Subject::new(channel, &hub.settings().url))
             || self.is_allowed("sub", channel)
     }
 
-    /// Whether it may publish to the channel.
+    /// Returns whether it may publish to the channel.
     pub(super) fn may_publish(&self, hub: &Hub, channel: &str) -> bool {
         let topic = Subject::new(channel, &hub.settings().url);
         let is_own = crate::mercure::is_reserved(&topic, hub.settings().url.path());
         !is_own && (self.rights.publish.covers(&topic) || self.is_allowed("pub", channel))
     }
 
-    /// Whether it is one of the users named behind `#` in the channel.
+    /// Returns whether it is one of the users named behind `#` in the channel.
     pub(super) fn is_named(&self, channel: &str) -> bool {
         let users = channel.split_once('#').map(|(_, users)| users);
         !self.user.is_empty() && users.is_some_and(|users| users.split(',').any(|user| user == self.user))
     }
 }
 
-/// Whether a name is like another in which `*` stands for any characters.
+/// Returns whether a name is like another in which `*` stands for any characters.
 pub(super) fn is_like(pattern: &str, name: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else { return pattern == name };
     let Some(mut name) = name.strip_prefix(first) else { return false };
@@ -200,8 +200,8 @@ pub(super) fn is_like(pattern: &str, name: &str) -> bool {
     name.ends_with(last)
 }
 
-/// Whether the token says of itself that it has ended. Its signature is not looked at: this only chooses how
-/// it is refused.
+/// Returns whether the token says of itself that it has ended. Its signature is not looked at: this only
+/// chooses how it is refused.
 fn is_expired(token: &str) -> bool {
     let payload = token.split('.').nth(1).and_then(from_base64url);
     let claims = payload.and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
@@ -226,7 +226,7 @@ fn from_base64url(text: &str) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Whether the rights cover every topic.
+/// Returns whether the rights cover every topic.
 pub(super) fn is_every(hub: &Hub, grant: &crate::Grant) -> bool {
     let all = Matcher::new(Kind::Exact, "*", &hub.settings().url);
     match grant {

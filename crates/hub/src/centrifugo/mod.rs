@@ -68,17 +68,17 @@ pub(crate) const CONTROL: &str = "\u{1}control";
 /// Topics that tell of clients that come to a channel and go begin so.
 const JOINS: &str = "\u{1}joins:";
 
-/// The topic with a channel's clients that come and go.
+/// Returns the topic with a channel's clients that come and go.
 fn joins(channel: &str) -> String {
     format!("{JOINS}{channel}")
 }
 
-/// The topic by which the presence of a channel is kept: apart from that of other protocols.
+/// Returns the topic by which the presence of a channel is kept: apart from that of other protocols.
 fn listing(channel: &str) -> String {
     format!("{INTERNAL}clients:{channel}")
 }
 
-/// A client in the list of a channel went with its process.
+/// Takes a client off the list of a channel, since it went with its process.
 pub(crate) fn gone(hub: &Hub, listing: &str, info: &Value) {
     if let Some(channel) = listing.strip_prefix(INTERNAL).and_then(|rest| rest.strip_prefix("clients:")) {
         let data = format!("\"leave\":{{\"info\":{info}}}");
@@ -89,18 +89,18 @@ pub(crate) fn gone(hub: &Hub, listing: &str, info: &Value) {
 /// Most bytes of a channel's name.
 const CHANNEL_BYTES_MAX: usize = 255;
 
-/// Whether this may be the name of a channel.
+/// Returns whether this may be the name of a channel.
 fn is_channel(name: &str) -> bool {
     name.len() <= CHANNEL_BYTES_MAX && name != "*" && check_name(name).is_ok()
 }
 
-/// Whether only some clients may have messages of the channel: those with a token for it, or those named
-/// behind `#`.
+/// Returns whether only some clients may have messages of the channel: those with a token for it, or those
+/// named behind `#`.
 fn is_private(channel: &str) -> bool {
     channel.starts_with('$') || channel.contains('#')
 }
 
-/// A message as a push. Its data goes out as it came if that is JSON, else as a text.
+/// Returns a message as a push. Its data goes out as it came if that is JSON, else as a text.
 pub(crate) fn frame(publication: &Publication, topic: &str) -> Frame {
     let text = match topic.strip_prefix(JOINS) {
         Some(channel) => {
@@ -115,7 +115,7 @@ pub(crate) fn frame(publication: &Publication, topic: &str) -> Frame {
     Frame::text(&text)
 }
 
-/// A message as the protocol has it.
+/// Returns a message as the protocol has it.
 fn publication_json(publication: &Publication) -> String {
     let message = &publication.message;
     let mut text = format!("{{\"data\":{}", data(&message.data));
@@ -131,12 +131,12 @@ fn publication_json(publication: &Publication) -> String {
     text
 }
 
-/// Messages as a list.
+/// Returns messages as a list.
 fn publications_json<'p>(all: impl Iterator<Item = &'p Publication>) -> Value {
     all.map(|one| serde_json::from_str(&publication_json(one)).unwrap_or(Value::Null)).collect()
 }
 
-/// The data of a message as JSON in one line.
+/// Returns the data of a message as JSON in one line.
 fn data(text: &str) -> String {
     if serde_json::from_str::<IgnoredAny>(text).is_err() {
         return quoted(text);
@@ -149,13 +149,13 @@ fn quoted(text: &str) -> String {
     Value::from(text).to_string()
 }
 
-/// An epoch as the protocol has it.
+/// Returns an epoch as the protocol has it.
 fn epoch(id: Id) -> String {
     format!("{:x}", id.epoch)
 }
 
-/// The place that a client names: with an unknown epoch it is a place of another life. Without an epoch and
-/// an offset it is the beginning of this one.
+/// Returns the place that a client names: with an unknown epoch it is a place of another life. Without an
+/// epoch and an offset it is the beginning of this one.
 fn place(hub: &Hub, of: &Value) -> Id {
     let offset = of.get("offset").and_then(Value::as_u64).unwrap_or(0);
     let epoch = match of.get("epoch").and_then(Value::as_str).unwrap_or_default() {
@@ -165,8 +165,8 @@ fn place(hub: &Hub, of: &Value) -> Id {
     Id { epoch, offset }
 }
 
-/// Messages of a channel's history: `limit` none, some, or with a negative number all; `since` behind this
-/// place; `reverse` from the last one on. `Err`: the place is of another life.
+/// Returns messages of a channel's history: `limit` none, some, or with a negative number all; `since` behind
+/// this place; `reverse` from the last one on. `Err`: the place is of another life.
 fn history(hub: &Hub, channel: &str, asked: &Map<String, Value>) -> Result<Value, codes::Error> {
     let (mut kept, last) = hub.history_of(channel);
     let limit = asked.get("limit").and_then(Value::as_i64).unwrap_or(0);
@@ -189,13 +189,13 @@ fn history(hub: &Hub, channel: &str, asked: &Map<String, Value>) -> Result<Value
     Ok(json!({"publications": publications, "epoch": epoch(last), "offset": last.offset}))
 }
 
-/// The clients of a channel by their ids.
+/// Returns the clients of a channel by their ids.
 fn presence(hub: &Hub, channel: &str) -> Value {
     let clients: Map<String, Value> = crate::presence::users(hub, &listing(channel)).into_iter().collect();
     json!({"presence": clients})
 }
 
-/// How many clients a channel has, and of how many users.
+/// Returns how many clients a channel has, and of how many users.
 fn presence_stats(hub: &Hub, channel: &str) -> Value {
     let clients = crate::presence::users(hub, &listing(channel));
     let user = |info: &Value| info.get("user").and_then(Value::as_str).map(str::to_owned);

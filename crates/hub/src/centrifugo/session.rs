@@ -86,7 +86,7 @@ impl Client {
         self.exit.close_now(code, reason);
     }
 
-    /// What others are told of it.
+    /// Returns what others are told of it.
     fn info(&self) -> Map<String, Value> {
         let person = self.person.borrow();
         let mut info = Map::new();
@@ -208,7 +208,7 @@ fn channel(of: &Map<String, Value>) -> Result<&str, Error> {
     Some(text(of, "channel")).filter(|name| is_channel(name)).ok_or(codes::BAD_REQUEST)
 }
 
-/// What a result says of a token that ends.
+/// Adds to a result when its token ends.
 fn put_end(result: &mut Map<String, Value>, until: Option<SystemTime>) {
     if let Some(until) = until {
         let left = until.duration_since(SystemTime::now()).unwrap_or_default().as_secs();
@@ -366,7 +366,7 @@ impl Session {
         Ok(())
     }
 
-    /// The places from which a command recovers, where it may have to wait for them.
+    /// Returns the places from which a command recovers, where it may have to wait for them.
     fn places(&self, name: &str, asked: &Map<String, Value>) -> Vec<Id> {
         let recovers = |asked: &&Map<String, Value>| asked.get("recover") == Some(&Value::Bool(true));
         let hub = &self.client.hub;
@@ -694,7 +694,7 @@ impl Session {
     }
 }
 
-/// Why a message was not published, as an error of the protocol.
+/// Returns why a message was not published, as an error of the protocol.
 pub(super) fn refused(why: PublishError) -> Error {
     match why {
         PublishError::TooLong | PublishError::TooManyTopics => codes::LIMIT_EXCEEDED,

@@ -212,7 +212,7 @@ fn channels(hub: &Hub, request: &Request) -> Result<Value, Response> {
     Ok(json!({"channels": told}))
 }
 
-/// What is asked of a channel: `user_count`, `subscription_count`.
+/// Returns what is asked of a channel: `user_count`, `subscription_count`.
 fn about(hub: &Hub, channel: &str, members: usize, info: &str) -> Map<String, Value> {
     let mut told = Map::new();
     for what in info.split(',').map(str::trim) {

@@ -85,7 +85,7 @@ pub(crate) const INTERNAL: &str = "pusher_internal:";
 /// The event of messages without a type of their own.
 const MESSAGE: &str = "message";
 
-/// A message as an event. Its data is a text in the text, as the protocol has it.
+/// Returns a message as an event. Its data is a text in the text, as the protocol has it.
 pub(crate) fn frame(publication: &Publication, channel: &str) -> Frame {
     let message = &publication.message;
     let event = message.kind.as_deref().unwrap_or(MESSAGE);
@@ -131,14 +131,14 @@ fn kind(channel: &str) -> Kind {
     }
 }
 
-/// Whether members get the last message when they come.
+/// Returns whether members get the last message when they come.
 fn keeps_last(channel: &str) -> bool {
     let name = channel.strip_prefix("private-").or_else(|| channel.strip_prefix("presence-"));
     let name = name.unwrap_or(channel);
     name.strip_prefix("encrypted-").unwrap_or(name).starts_with("cache-")
 }
 
-/// Whether this may be the name of a channel: at most 200 of these characters.
+/// Returns whether this may be the name of a channel: at most 200 of these characters.
 fn is_channel(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_=@,.;#".contains(&byte);
     (1..=200).contains(&name.len()) && name.bytes().all(is_plain)

@@ -136,7 +136,7 @@ fn internal(hub: &Hub, channel: &str, event: &str, data: &Value, except: Option<
     hub.tell(channel, message);
 }
 
-/// An error as an event.
+/// Returns an error as an event.
 fn error(code: Option<u16>, why: &str) -> String {
     json!({"event": "pusher:error", "data": {"message": why, "code": code}}).to_string()
 }

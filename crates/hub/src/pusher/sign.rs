@@ -5,7 +5,8 @@ use hmac::{Hmac, KeyInit, Mac};
 use md5::{Digest, Md5};
 use sha2::Sha256;
 
-/// Whether `given` is the signature of `text`. Compared in a time that does not depend on where they differ.
+/// Returns whether `given` is the signature of `text`. Compared in a time that does not depend on where they
+/// differ.
 pub(crate) fn is_signed(app: &App, text: &str, given: &str) -> bool {
     let Some(given) = from_hex(given) else { return false };
     Hmac::<Sha256>::new_from_slice(app.secret.as_bytes()).is_ok_and(|mut mac| {
@@ -14,13 +15,13 @@ pub(crate) fn is_signed(app: &App, text: &str, given: &str) -> bool {
     })
 }
 
-/// Whether `auth` is `KEY:SIGNATURE` of this text.
+/// Returns whether `auth` is `KEY:SIGNATURE` of this text.
 pub(crate) fn is_authorized(app: &App, text: &str, auth: &str) -> bool {
     let parts = auth.split_once(':');
     parts.is_some_and(|(key, signature)| key == app.key && is_signed(app, text, signature))
 }
 
-/// The MD5 sum of a body, as the API has it.
+/// Returns the MD5 sum of a body, as the API has it.
 pub(crate) fn md5(body: &[u8]) -> String {
     Md5::digest(body).iter().map(|byte| format!("{byte:02x}")).collect()
 }

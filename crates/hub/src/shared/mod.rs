@@ -141,7 +141,7 @@ impl Record {
     }
 }
 
-/// The time in milliseconds since 1970.
+/// Returns the time in milliseconds since 1970.
 fn millis() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
 }

@@ -109,8 +109,8 @@ struct Stand {
     turns: Turns,
 }
 
-/// What comes first: an event, or (`None`) that a look is asked for. A channel that always has messages
-/// leaves every second turn to the look.
+/// Returns what comes first: an event, or (`None`) that a look is asked for. A channel that always has
+/// messages leaves every second turn to the look.
 async fn first_of<E>(
     turns: &mut Turns,
     event: impl Future<Output = E>,
@@ -137,7 +137,7 @@ fn text(reply: &Reply) -> Option<&str> {
     str::from_utf8(reply.bytes()?).ok()
 }
 
-/// The epoch of a life that begins now.
+/// Makes the epoch of a life that begins now.
 fn new_epoch() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     format!("{:x}", now.as_micros() as u64)
@@ -147,13 +147,13 @@ fn place(epoch: &Reply, offset: &Reply) -> Option<Id> {
     Some(Id { epoch: u64::from_str_radix(text(epoch)?, 16).ok()?, offset: text(offset)?.parse().ok()? })
 }
 
-/// The place of the last record, and the number of the last one that the life before had, too.
+/// Returns the place of the last record, and the number of the last one that the life before had, too.
 fn place_and_old(told: &Reply) -> Option<(Id, u64)> {
     let [epoch, offset, old] = told.array()? else { return None };
     Some((place(epoch, offset)?, text(old)?.parse().ok()?))
 }
 
-/// An answer that a script of ours does not give.
+/// Returns an answer that a script of ours does not give.
 fn strange(what: &str) -> String {
     format!("the server's answer to {what} has another form: are its keys used by another program?")
 }
@@ -211,7 +211,7 @@ impl Stream {
         entries.iter().map(|entry| entry_of(entry).ok_or_else(|| strange("XRANGE"))).collect()
     }
 
-    /// Whether the server goes on from the place where the hub is: it has the hub's last record.
+    /// Returns whether the server goes on from the place where the hub is: it has the hub's last record.
     async fn is_same(&self, client: &Client, stand: &Stand, last: Id, newest: Id) -> Result<bool, String> {
         let (id, known) = stand.last;
         if newest.offset < last.offset || id != last {
@@ -367,7 +367,7 @@ impl Shared {
         }
     }
 
-    /// The next event; `None`: a caller asks for a look, or `RETRY` is over where the hub is behind.
+    /// Returns the next event; `None`: a caller asks for a look, or `RETRY` is over where the hub is behind.
     async fn event(&self, subscriber: &mut Subscriber, stand: &mut Stand) -> Option<Event> {
         let Stand { is_behind, turns, .. } = stand;
         let event = first_of(turns, subscriber.next(), self.look.notified());
@@ -463,7 +463,7 @@ impl Shared {
     }
 }
 
-/// The number of an entry of the stream, and its record.
+/// Returns the number of an entry of the stream, and its record.
 fn entry_of(entry: &Reply) -> Option<(u64, String)> {
     let [id, fields] = entry.array()? else { return None };
     let (offset, _) = text(id)?.split_once('-')?;

@@ -35,12 +35,12 @@ pub fn judge(request: &(impl Lines + ?Sized), stored: &(impl Lines + ?Sized), ca
     if changed <= since { Condition::NotModified } else { Condition::GoOn }
 }
 
-/// A tag without its mark of weakness (RFC 9110 §8.8.3.2, weak comparison).
+/// Returns a tag without its mark of weakness (RFC 9110 §8.8.3.2, weak comparison).
 fn opaque(tag: &[u8]) -> &[u8] {
     tag.strip_prefix(b"W/").unwrap_or(tag)
 }
 
-/// The tags of a list. A comma may stand inside of one.
+/// Returns the tags of a list. A comma may stand inside of one.
 fn tags(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = list;
     std::iter::from_fn(move || {

@@ -183,23 +183,24 @@ pub fn date(value: &str) -> Option<u64> {
     Some(time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs())
 }
 
-/// Seconds since 1970.
+/// Returns the seconds since 1970.
 pub fn wall(now: SystemTime) -> u64 {
     now.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs()
 }
 
-/// The statuses of answers that may be stored without a stated lifetime (RFC 9110 §15.1), without 206.
+/// Returns whether answers with this status may be stored without a stated lifetime (RFC 9110 §15.1). 206 may
+/// not.
 fn is_heuristic(status: u16) -> bool {
     matches!(status, 200 | 203 | 204 | 300 | 301 | 308 | 404 | 405 | 410 | 414 | 501)
 }
 
-/// Statuses with no requirements of caches beyond those kept here (RFC 9111 §3).
+/// Returns whether the status has no requirements of caches beyond those kept here (RFC 9111 §3).
 fn is_understood(status: u16) -> bool {
     is_heuristic(status) || matches!(status, 302 | 303 | 307 | 400..=499 | 500..=505)
 }
 
-/// The age of an answer that has come after `delay` seconds (RFC 9111 §4.2.3). Of several values of `Age` the
-/// first counts; one that is no number says nothing (§5.1).
+/// Returns the age of an answer that has come after `delay` seconds (RFC 9111 §4.2.3). Of several values of
+/// `Age` the first counts; one that is no number says nothing (§5.1).
 fn age(lines: &(impl Lines + ?Sized), now: u64, delay: u64) -> u64 {
     let mut first: Option<Option<u64>> = None;
     lines.each("age", &mut |value| {
@@ -212,7 +213,7 @@ fn age(lines: &(impl Lines + ?Sized), now: u64, delay: u64) -> u64 {
     apparent.max(stated + delay).min(SECONDS_MAX)
 }
 
-/// The lifetime that an answer states, and whether it states one.
+/// Returns the lifetime that an answer states, and whether it states one.
 fn lifetime(
     control: &Control,
     lines: &(impl Lines + ?Sized),
@@ -328,7 +329,7 @@ pub fn judge(
 }
 
 impl Freshness {
-    /// The age `resident` seconds after the answer came.
+    /// Returns the age `resident` seconds after the answer came.
     pub fn age_after(&self, resident: u64) -> u64 {
         self.age.saturating_add(resident).min(SECONDS_MAX)
     }
@@ -390,7 +391,7 @@ impl Freshness {
     }
 }
 
-/// Lines that belong to one hop, or that a message's framing decides: they are never stored (RFC 9111 §3.1).
+/// Returns whether a line may be stored: none of a single hop, nor of a message's framing (RFC 9111 §3.1).
 pub fn is_stored(name: &[u8]) -> bool {
     const NEVER: &[&str] = &[
         "connection",

@@ -22,7 +22,7 @@ pub fn part(word: &[u8], bytes: u64) -> Option<Option<Range<u64>>> {
     Some((part.start < part.end).then_some(part))
 }
 
-/// Digits, and nothing but digits; what does not fit is beyond any body.
+/// Reads digits, and nothing but digits; what does not fit is beyond any body.
 fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;

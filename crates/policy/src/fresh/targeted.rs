@@ -53,7 +53,7 @@ pub fn read(lines: &(impl Lines + ?Sized)) -> Option<Control> {
     Some(control)
 }
 
-/// The members of a dictionary, each key once, with its last value.
+/// Returns the members of a dictionary, each key once, with its last value.
 fn dictionary(text: &[u8]) -> Option<Vec<(Vec<u8>, Item)>> {
     let mut rest = Text(text);
     let mut members: Vec<(Vec<u8>, Item)> = Vec::new();

@@ -2,7 +2,8 @@
 
 use super::Lines;
 
-/// The names that `Vary` lists, in small letters, sorted, each once. `None`: it has `*`, so no request fits.
+/// Returns the names that `Vary` lists, in small letters, sorted, each once. `None`: it has `*`, so no
+/// request fits.
 pub fn names(lines: &(impl Lines + ?Sized)) -> Option<Vec<String>> {
     let (mut names, mut all) = (Vec::new(), false);
     lines.each("vary", &mut |list| {
@@ -18,8 +19,8 @@ pub fn names(lines: &(impl Lines + ?Sized)) -> Option<Vec<String>> {
     (!all).then_some(names)
 }
 
-/// The key of the variant that a request wants: the values of these lines. Two requests with the same key may
-/// have the same answer.
+/// Returns the key of the variant that a request wants: the values of these lines. Two requests with the same
+/// key may have the same answer.
 pub fn key(names: &[String], request: &(impl Lines + ?Sized)) -> Vec<u8> {
     let mut key = Vec::new();
     for name in names {
@@ -43,7 +44,7 @@ pub fn key(names: &[String], request: &(impl Lines + ?Sized)) -> Vec<u8> {
     key
 }
 
-/// A value with its length before it, so that no two lists of values are written alike.
+/// Appends a value with its length before it, so that no two lists of values are written alike.
 fn put(key: &mut Vec<u8>, value: &Option<Vec<u8>>) {
     match value {
         Some(value) => {
@@ -54,7 +55,7 @@ fn put(key: &mut Vec<u8>, value: &Option<Vec<u8>>) {
     }
 }
 
-/// A list without the blanks around its commas, outside of quotes.
+/// Appends a list without the blanks around its commas, outside of quotes.
 fn tight(line: &[u8], out: &mut Vec<u8>) {
     let mut quoted = false;
     let mut blanks = 0;
@@ -77,8 +78,8 @@ fn tight(line: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// The members of a weighted list, in small letters and in a fixed order. Without `ranked`, only whether a
-/// member is accepted at all counts: any accepted coding will do.
+/// Returns the members of a weighted list, in small letters and in a fixed order. Without `ranked`, only
+/// whether a member is accepted at all counts: any accepted coding will do.
 fn weighted(name: &str, request: &(impl Lines + ?Sized), ranked: bool) -> Option<Vec<u8>> {
     let mut members: Vec<(u32, Vec<u8>)> = Vec::new();
     let mut any = false;
@@ -115,7 +116,7 @@ fn weighted(name: &str, request: &(impl Lines + ?Sized), ranked: bool) -> Option
     any.then_some(out)
 }
 
-/// A weight (RFC 9110 §12.4.2) in thousandths; what is none counts as 1.
+/// Returns a weight (RFC 9110 §12.4.2) in thousandths; what is none counts as 1.
 fn thousandths(text: &[u8]) -> u32 {
     let text = str::from_utf8(text).unwrap_or("1");
     match text.parse::<f32>() {
