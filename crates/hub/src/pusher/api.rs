@@ -1,7 +1,7 @@
 //! The HTTP API of servers: publishing events, and questions about channels. Every request is signed.
 
 use super::sign::{is_signed, md5};
-use super::{App, INTERNAL, Kind, is_channel, kind};
+use super::{App, INTERNAL, Kind, SIGNED_IN, TERMINATE, is_channel, kind};
 use crate::endpoint::refusal;
 use crate::presence;
 use crate::topics::{Hub, Message, PublishError};
@@ -97,7 +97,20 @@ pub(super) async fn answer(
         (Method::Get, ["channels", _, "users"]) => {
             return Err(bad("hub: users are known of presence channels only"));
         }
-        _ => return Err(refusal(Status::NOT_FOUND, "hub: the API has events, batch_events and channels")),
+        (Method::Post, ["users", user, "terminate_connections"]) => {
+            let message = Message {
+                kind: Some(TERMINATE.to_owned()),
+                private: true,
+                transient: true,
+                ..Message::default()
+            };
+            hub.send(&[&format!("{SIGNED_IN}{user}")], message).await.map_err(refused)?;
+            json!({})
+        }
+        _ => {
+            let why = "hub: the API has events, batch_events, channels and users/ID/terminate_connections";
+            return Err(refusal(Status::NOT_FOUND, why));
+        }
     };
     Response::text(answer.to_string())
         .header("Content-Type", "application/json")
@@ -164,6 +177,16 @@ fn check_event(hub: &Hub, event: &Event) -> Result<(), Response> {
     Ok(())
 }
 
+/// Returns the refusal of a message that was not published.
+fn refused(why: PublishError) -> Response {
+    match why {
+        PublishError::TooLong => refusal(Status::CONTENT_TOO_LARGE, "hub: event: data: too long"),
+        PublishError::BadType => refusal(Status::BAD_REQUEST, NO_CONTROLS),
+        PublishError::TooManyTopics => refusal(Status::SERVICE_UNAVAILABLE, "hub: too many channels"),
+        PublishError::Unavailable => refusal(Status::SERVICE_UNAVAILABLE, "hub: its store takes nothing now"),
+    }
+}
+
 async fn publish(hub: &Hub, event: Event) -> Result<Value, Response> {
     check_event(hub, &event)?;
     let names = names(&event);
@@ -175,14 +198,7 @@ async fn publish(hub: &Hub, event: Event) -> Result<Value, Response> {
             except: event.socket_id.as_deref().map(Into::into),
             ..Message::default()
         };
-        hub.send(&[name], message).await.map_err(|why| match why {
-            PublishError::TooLong => refusal(Status::CONTENT_TOO_LARGE, "hub: event: data: too long"),
-            PublishError::BadType => refusal(Status::BAD_REQUEST, NO_CONTROLS),
-            PublishError::TooManyTopics => refusal(Status::SERVICE_UNAVAILABLE, "hub: too many channels"),
-            PublishError::Unavailable => {
-                refusal(Status::SERVICE_UNAVAILABLE, "hub: its store takes nothing now")
-            }
-        })?;
+        hub.send(&[name], message).await.map_err(refused)?;
     }
     let Some(info) = &event.info else { return Ok(json!({})) };
     let told: Map<String, Value> = names
@@ -201,8 +217,8 @@ fn channels(hub: &Hub, request: &Request) -> Result<Value, Response> {
             "hub: info: user_count needs filter_by_prefix to begin with presence-",
         ));
     }
-    let occupied =
-        hub.occupied().into_iter().filter(|(name, _)| is_channel(name) && name.starts_with(&*prefix));
+    let is_told = |name: &str| is_channel(name) && !name.starts_with(SIGNED_IN) && name.starts_with(&*prefix);
+    let occupied = hub.occupied().into_iter().filter(|(name, _)| is_told(name));
     let told: Map<String, Value> = occupied
         .map(|(name, members)| {
             let told = about(hub, &name, members, &info);

@@ -119,12 +119,19 @@ enum Kind {
 /// Names of channels of a user begin so; the user's id follows.
 const TO_USER: &str = "#server-to-user-";
 
+/// Names of topics whose members are the connections that have signed in as a user begin so; the user's id
+/// follows. No client subscribes to one.
+const SIGNED_IN: &str = "#signed-in-";
+
+/// The event that closes the members of such a topic.
+const TERMINATE: &str = "pusher_internal:terminate";
+
 fn kind(channel: &str) -> Kind {
     if channel.starts_with("private-") {
         Kind::Private
     } else if channel.starts_with("presence-") {
         Kind::Presence
-    } else if channel.starts_with(TO_USER) {
+    } else if channel.starts_with(TO_USER) || channel.starts_with(SIGNED_IN) {
         Kind::User
     } else {
         Kind::Public

@@ -1,7 +1,7 @@
 //! A client's connection: subscriptions, events of clients, presence.
 
 use super::sign::is_authorized;
-use super::{App, CLIENT, INTERNAL, Kind, TO_USER, is_channel, keeps_last, kind};
+use super::{App, CLIENT, INTERNAL, Kind, SIGNED_IN, TERMINATE, TO_USER, is_channel, keeps_last, kind};
 use crate::endpoint::upgrade_required;
 use crate::local::{Member, Membership, join};
 use crate::plain::{Exit, heard_out, poll_said};
@@ -75,6 +75,12 @@ struct Client {
 impl Member for Client {
     fn take(&self, publication: &Arc<Publication>, channel: &str) -> bool {
         let message = &publication.message;
+        if channel.starts_with(SIGNED_IN) {
+            if message.kind.as_deref() == Some(TERMINATE) {
+                self.exit.close_now(CloseCode::new(UNAUTHORIZED), "the user's connections were ended");
+            }
+            return false;
+        }
         let is_own = message.except.as_deref() == Some(&*self.id);
         // Its signature made it a member of a private channel; private messages of others it may not read.
         if is_own || (message.private && kind(channel) == Kind::Public) {
@@ -146,8 +152,8 @@ struct Session {
     app: Arc<App>,
     client: Rc<Client>,
     channels: HashMap<String, Joined>,
-    /// The user as which it has signed in.
-    user: Option<Box<str>>,
+    /// The user as which it has signed in, and its place among that user's connections.
+    user: Option<(Box<str>, Membership)>,
     /// The second in which events are counted, and how many there were.
     events: Cell<(Instant, u32)>,
 }
@@ -239,7 +245,7 @@ impl Session {
         let kind = kind(channel);
         if kind == Kind::User {
             let user = channel.strip_prefix(TO_USER);
-            if user.is_none() || user != self.user.as_deref() {
+            if user.is_none() || user != self.signed_in() {
                 return refuse(401, "AuthError", "the connection has not signed in as this user");
             }
         } else if kind != Kind::Public {
@@ -305,6 +311,11 @@ impl Session {
         self.channels.insert(channel.to_owned(), Joined { _membership: membership, presence });
     }
 
+    /// Returns the user as which it has signed in.
+    fn signed_in(&self) -> Option<&str> {
+        self.user.as_ref().map(|(id, _)| &**id)
+    }
+
     fn sign_in(&mut self, data: &Value) {
         let text = |key: &str| data.get(key).and_then(Value::as_str).unwrap_or_default();
         let user = text("user_data");
@@ -312,11 +323,18 @@ impl Session {
         let described: Option<Value> = serde_json::from_str(user).ok();
         let id = described.as_ref().and_then(|user| user.get("id")?.as_str()).filter(|id| !id.is_empty());
         // One user for the life of a connection: it may have the channel of that one already.
-        let is_one = self.user.as_deref().is_none_or(|known| Some(known) == id);
+        let is_one = self.signed_in().is_none_or(|known| Some(known) == id);
         if let Some(id) = id.filter(|_| is_one)
             && is_authorized(&self.app, &signed, text("auth"))
         {
-            self.user = Some(id.into());
+            let wanted = Wanted::Names(vec![format!("{SIGNED_IN}{id}")]);
+            let Some((membership, _)) = join(&self.hub, wanted, None, &self.client) else {
+                if self.hub.has_ended() {
+                    return self.client.ended();
+                }
+                return self.say(error(None, "too many channels"));
+            };
+            self.user = Some((id.into(), membership));
             let data = json!({"user_data": user});
             self.say(json!({"event": "pusher:signin_success", "data": data.to_string()}).to_string());
         } else {

@@ -413,6 +413,37 @@ drivers!(events_of_a_user_reach_connections_that_have_signed_in_as_it_and_no_oth
     assert!(crate::support::event(&mut stream).ends_with("data: seen\n\n"));
 });
 
+drivers!(the_connections_of_a_user_are_ended_and_no_others, |driver| {
+    let hub = Hub::new(settings());
+    let handle = begin(driver, &hub);
+    let sign_in = |user: &str| {
+        let mut client = Client::open(&handle);
+        let user = json!({"id": user}).to_string();
+        let auth = format!("{KEY}:{}", sign(&format!("{}::user::{user}", client.1)));
+        client.say(json!({"event": "pusher:signin", "data": {"auth": auth, "user_data": user}}));
+        assert_eq!(client.next()["event"], "pusher:signin_success");
+        client
+    };
+    let (mut first, mut second, mut other) = (sign_in("a/b"), sign_in("a/b"), sign_in("v"));
+    first.subscribe("news", None);
+    // Its own members are no channel that a client subscribes to, or that is listed.
+    other.say(json!({"event": "pusher:subscribe", "data": {"channel": "#signed-in-v", "auth": ""}}));
+    assert_eq!(other.next()["data"]["status"], 401);
+    let (status, told) = api(&handle, "GET", "/apps/7/channels", &[], "");
+    assert_eq!((status, told), (200, json!({"channels": {"news": {}}})));
+    let end =
+        |user: &str| api(&handle, "POST", &format!("/apps/7/users/{user}/terminate_connections"), &[], "{}");
+    assert_eq!(end("unknown"), (200, json!({})));
+    assert_eq!(end("a%2Fb"), (200, json!({})));
+    assert_eq!((first.0.next(), second.0.next()), ("close 4009".to_owned(), "close 4009".to_owned()));
+    // Nor does an event with its name end them, and what is said in the channels goes on.
+    let event = json!({"name": "pusher_internal:terminate", "channels": ["#signed-in-v"], "data": "x"});
+    assert_eq!(api(&handle, "POST", "/apps/7/events", &[], &event.to_string()).0, 400);
+    other.subscribe("news", None);
+    publish(&handle, "news", "e", "on", None);
+    assert_eq!(other.next()["data"], "on");
+});
+
 drivers!(an_event_s_name_cannot_end_the_line_of_another_protocol_s_event, |driver| {
     let hub = Hub::new(settings());
     let handle = begin(driver, &hub);
