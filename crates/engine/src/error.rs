@@ -147,6 +147,15 @@ impl std::error::Error for Error {
     }
 }
 
+/// So that `?` takes errors of the standard library too. An error of this crate that was converted into an
+/// `io::Error` is itself again; another one has the operation `I/O`.
+impl From<io::Error> for Error {
+    #[cold]
+    fn from(error: io::Error) -> Error {
+        error.downcast::<Error>().unwrap_or_else(|other| Error::new("I/O", other))
+    }
+}
+
 impl From<Error> for io::Error {
     fn from(error: Error) -> io::Error {
         io::Error::new(error.kind(), error)
@@ -155,7 +164,24 @@ impl From<Error> for io::Error {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn an_error_goes_through_the_standard_librarys_and_comes_back_as_it_was() {
+        fn connect() -> io::Result<()> {
+            Err(Error::errno("connect", libc::ECONNREFUSED).hint("nothing listens there"))?
+        }
+        fn both() -> Result<()> {
+            connect()?;
+            Ok(())
+        }
+        let told = both().unwrap_err();
+        assert_eq!((told.operation(), told.raw_os_error()), ("connect", Some(libc::ECONNREFUSED)));
+        assert!(told.to_string().ends_with("(nothing listens there)"), "{told}");
+        let foreign = Error::from(io::Error::from_raw_os_error(libc::ENOENT));
+        assert_eq!((foreign.operation(), foreign.kind()), ("I/O", io::ErrorKind::NotFound));
+    }
 
     #[test]
     fn an_error_prints_operation_target_errno_driver_and_hint() {

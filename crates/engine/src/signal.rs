@@ -9,8 +9,10 @@
 //!
 //! A child made by fork(2) has no such thread. It creates a `Signals` of its own to listen again.
 
+mod ctrl_c;
 mod dump;
 
+pub use ctrl_c::ctrl_c;
 pub use dump::dump_on;
 
 use crate::error::{Error, Result};

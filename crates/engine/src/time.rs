@@ -38,9 +38,9 @@ pub struct Sleep {
 }
 
 impl Sleep {
-    /// Whether it ends at its first poll. Such a sleep counts against the task's budget, or a loop of them
-    /// would stop the runtime. One that waits does not: a task that always uses its budget up still gets the
-    /// end of its time.
+    /// Whether it ends at its next poll: it has no length, or has ended before. Such a poll counts against
+    /// the task's budget, or a loop of them would stop the runtime. The end of one that waits does not: a
+    /// task that always uses its budget up still gets it.
     fn is_immediate(&self) -> bool {
         self.timer.is_none() && self.span.is_zero()
     }
@@ -50,6 +50,7 @@ impl Sleep {
             None => (Core::current("sleep"), self.span),
             Some((home, id)) => {
                 if home.poll_timer(id, context.waker()) {
+                    self.end();
                     return Poll::Ready(());
                 }
                 // The timers of another runtime may never advance again.
@@ -68,6 +69,14 @@ impl Sleep {
         }
         Poll::Pending
     }
+
+    /// Makes each further poll an [immediate](Self::is_immediate) one.
+    fn end(&mut self) {
+        self.span = Duration::ZERO;
+        if let Some((core, id)) = self.timer.take() {
+            core.drop_timer(id);
+        }
+    }
 }
 
 impl Future for Sleep {
@@ -83,9 +92,7 @@ impl Future for Sleep {
 
 impl Drop for Sleep {
     fn drop(&mut self) {
-        if let Some((core, id)) = self.timer.take() {
-            core.drop_timer(id);
-        }
+        self.end();
     }
 }
 

@@ -59,7 +59,8 @@ impl DescriptorSocket {
     /// Sends a message with descriptors. The receiver gets duplicates, and these stay the sender's. While the
     /// peer has no room it is tried again each millisecond.
     ///
-    /// Dropping the future sends nothing, or all of it.
+    /// Dropping the future sends nothing, or all of it; over a stream perhaps the descriptors with a part of
+    /// the bytes, if the peer has less room than that.
     ///
     /// # Errors
     /// EPIPE, ECONNREFUSED: the peer has closed. `InvalidInput`: no byte, or more than [`DESCRIPTORS_MAX`]

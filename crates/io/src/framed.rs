@@ -36,13 +36,15 @@ pub struct Framed<S, C> {
     /// Encoded messages that were not written.
     unsent: BytesMut,
     has_ended: bool,
+    /// The last message was an error.
+    has_failed: bool,
 }
 
 impl<S, C> Framed<S, C> {
     /// Makes a stream of messages.
     pub fn new(stream: S, codec: C) -> Framed<S, C> {
         let (received, unsent) = (BytesMut::new(), BytesMut::new());
-        Framed { stream, codec, received, unsent, has_ended: false }
+        Framed { stream, codec, received, unsent, has_ended: false, has_failed: false }
     }
 
     /// Returns the stream.
@@ -70,12 +72,23 @@ impl<S: AsyncRead, C: Decoder> Framed<S, C> {
     /// Receives the next message; `None` at the end. Dropping the future loses nothing.
     ///
     /// # Errors
-    /// As of the stream and the codec; also if the stream ends within a message.
+    /// As of the stream and the codec; also if the stream ends within a message. After an error comes one
+    /// `None`, so that a loop over the messages ends, although many a codec would return the same error for
+    /// ever. The call after that goes on, for a codec that can (`LinesCodec` after too long a line).
     pub async fn next(&mut self) -> Option<Result<C::Item, C::Error>> {
         counted(self.next_uncounted()).await
     }
 
     async fn next_uncounted(&mut self) -> Option<Result<C::Item, C::Error>> {
+        if std::mem::take(&mut self.has_failed) {
+            return None;
+        }
+        let next = self.received().await;
+        self.has_failed = matches!(next, Some(Err(_)));
+        next
+    }
+
+    async fn received(&mut self) -> Option<Result<C::Item, C::Error>> {
         loop {
             let decoded = match self.has_ended {
                 true => self.codec.decode_eof(&mut self.received),

@@ -45,6 +45,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(50);
 /// # Errors
 /// As of [`Command::spawn`].
 pub fn spawn(command: &mut Command) -> Result<Child> {
+    with_left(|_| {});
     let named = command.get_program().to_string_lossy().into_owned();
     let mut inner = command.spawn().map_err(|why| failed("spawn", &named, &why))?;
     let pidfd = i32::try_from(inner.id()).ok().and_then(Pid::from_raw);
@@ -83,7 +84,9 @@ async fn collected(pipe: Option<PipeReader>, limit: usize) -> Result<Vec<u8>> {
     read.map(|()| bytes)
 }
 
-/// A child process. Dropping it leaves it running, unless [`kill_on_drop`](Self::kill_on_drop) is set.
+/// A child process. Dropping it leaves it running, unless [`kill_on_drop`](Self::kill_on_drop) is set. One
+/// that ends later is reaped when the program next starts a process or drops a `Child`, so a program that
+/// starts many does not fill the table of processes with zombies.
 #[derive(Debug)]
 pub struct Child {
     /// Its standard input, if the command has a pipe for it. Dropping it is the end of the input.
@@ -170,9 +173,29 @@ impl Child {
     }
 }
 
+/// Children, as their owners share them with those that reap them.
+type Left = Vec<Arc<Mutex<std::process::Child>>>;
+
+/// Children that were dropped while they ran.
+static LEFT: Mutex<Left> = Mutex::new(Vec::new());
+
+/// Calls `change` with the children that were dropped while they ran, less those that have ended since, which
+/// it reaps. It does not wait for the lock: in a child made by fork(2) it may be held for ever.
+fn with_left(change: impl FnOnce(&mut Left)) {
+    let Ok(mut left) = LEFT.try_lock() else { return };
+    left.retain(|child| matches!(lock(child).try_wait(), Ok(None)));
+    change(&mut left);
+}
+
 impl Drop for Child {
     fn drop(&mut self) {
-        if self.kills_on_drop && matches!(self.try_wait(), Ok(None)) {
+        let runs = matches!(self.try_wait(), Ok(None));
+        with_left(|left| {
+            if runs && !self.kills_on_drop {
+                left.push(Arc::clone(&self.inner));
+            }
+        });
+        if runs && self.kills_on_drop {
             let _ = self.kill();
             // Reaped by a thread, because its end may take a moment. Without a thread it stays a zombie until
             // this process ends.

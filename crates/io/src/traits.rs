@@ -68,6 +68,9 @@ pub trait Split {
 pub trait AsyncReadExt: AsyncRead {
     /// Reads exactly `bytes` bytes and appends them to `buffer`, which is returned also on an error.
     ///
+    /// Dropping the future loses the buffer and what was read into it: in a `select!` use
+    /// [`BufReader::read_exact`](crate::BufReader::read_exact), which loses nothing.
+    ///
     /// # Errors
     /// `UnexpectedEof` if the source ends earlier; the bytes before are in the buffer.
     fn read_exact(
@@ -106,6 +109,8 @@ pub trait AsyncReadExt: AsyncRead {
     /// Reads to the end and appends everything to `buffer`, which is returned also on an error. At most
     /// `limit` bytes ([`LIMIT`] is a usual one), because a peer can send without end.
     ///
+    /// Dropping the future loses the buffer and what was read into it.
+    ///
     /// # Errors
     /// `InvalidData` if there is more.
     fn read_to_end(
@@ -132,7 +137,7 @@ pub trait AsyncReadExt: AsyncRead {
         }
     }
 
-    /// Reads text to the end, at most [`LIMIT`] bytes.
+    /// Reads text to the end, at most [`LIMIT`] bytes. Dropping the future loses what was read.
     ///
     /// # Errors
     /// As [`read_to_end`](Self::read_to_end); `InvalidData` if it is not UTF-8.

@@ -19,6 +19,27 @@ pub struct Remote {
 }
 
 impl Remote {
+    /// Returns a handle of the runtime that runs on this thread, for other threads to reach it.
+    ///
+    /// ```
+    /// use ringroad_engine::{DriverName, Remote, Runtime, sync::oneshot};
+    ///
+    /// let answer = Runtime::new(DriverName::Epoll)?.block_on(async {
+    ///     let (here, (answer, answered)) = (Remote::current(), oneshot::channel());
+    ///     // A thread of another library, which calls back.
+    ///     std::thread::spawn(move || here.spawn(|| async move { answer.send(42).unwrap() }));
+    ///     answered.await
+    /// })?;
+    /// assert_eq!(answer, Ok(42));
+    /// # Ok::<(), ringroad_engine::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// Outside of a runtime.
+    pub fn current() -> Remote {
+        Core::current("Remote::current").remote()
+    }
+
     /// Calls `make` on the runtime's thread and starts the task that it returns.
     ///
     /// # Errors

@@ -37,6 +37,21 @@ pub enum FileType {
 }
 
 impl FileType {
+    /// Whether it is a regular file.
+    pub fn is_file(self) -> bool {
+        self == FileType::File
+    }
+
+    /// Whether it is a directory.
+    pub fn is_dir(self) -> bool {
+        self == FileType::Directory
+    }
+
+    /// Whether it is a symbolic link.
+    pub fn is_symlink(self) -> bool {
+        self == FileType::Symlink
+    }
+
     pub(super) fn of_mode(mode: u32) -> FileType {
         match mode & libc::S_IFMT {
             libc::S_IFREG => FileType::File,
@@ -70,17 +85,17 @@ impl Metadata {
 
     /// Whether it is a regular file.
     pub fn is_file(&self) -> bool {
-        self.file_type() == FileType::File
+        self.file_type().is_file()
     }
 
     /// Whether it is a directory.
     pub fn is_dir(&self) -> bool {
-        self.file_type() == FileType::Directory
+        self.file_type().is_dir()
     }
 
     /// Returns whether it is a symbolic link; only [`symlink_metadata`](super::symlink_metadata) reports one.
     pub fn is_symlink(&self) -> bool {
-        self.file_type() == FileType::Symlink
+        self.file_type().is_symlink()
     }
 
     /// Returns type and permissions (`st_mode`).

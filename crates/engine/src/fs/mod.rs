@@ -36,6 +36,7 @@ mod directory;
 mod file;
 mod metadata;
 mod options;
+mod pooled;
 mod way;
 
 pub use cached::is_cached;
@@ -43,6 +44,7 @@ pub use directory::{Dir, DirEntry, ReadDir};
 pub use file::File;
 pub use metadata::{FileType, Metadata};
 pub use options::OpenOptions;
+pub use pooled::{canonicalize, copy, remove_dir_all, set_permissions};
 pub(crate) use way::{readable, writable};
 
 use crate::buf::IoBuf;
@@ -72,6 +74,18 @@ pub async fn metadata(path: impl AsRef<Path>) -> Result<Metadata> {
 /// As statx(2).
 pub async fn symlink_metadata(path: impl AsRef<Path>) -> Result<Metadata> {
     stat_beneath(None, path.as_ref(), libc::AT_SYMLINK_NOFOLLOW).await
+}
+
+/// Returns whether there is a file at `path`, following symbolic links.
+///
+/// # Errors
+/// As statx(2), if that cannot be told: EACCES.
+pub async fn try_exists(path: impl AsRef<Path>) -> Result<bool> {
+    match metadata(path).await {
+        Ok(_) => Ok(true),
+        Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(why) => Err(why),
+    }
 }
 
 /// Renames a file or directory, replacing an existing target.
@@ -221,6 +235,17 @@ pub async fn read(path: impl AsRef<Path>) -> Result<Vec<u8>> {
         }
         more = bytes.len();
     }
+}
+
+/// Reads a whole file as text.
+///
+/// # Errors
+/// As [`read`]; `InvalidData` if it is not UTF-8.
+pub async fn read_to_string(path: impl AsRef<Path>) -> Result<String> {
+    let bytes = read(path.as_ref()).await?;
+    String::from_utf8(bytes).map_err(|why| {
+        Error::new("pread", io::Error::new(io::ErrorKind::InvalidData, why)).on(path.as_ref().display())
+    })
 }
 
 /// Minimum initial capacity of a read of a whole file, in bytes.

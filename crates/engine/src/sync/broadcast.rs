@@ -32,12 +32,16 @@ pub fn channel<T: Clone>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     let (mut inner, receiver) = inner::broadcast(capacity);
     inner.set_overflow(true);
     inner.set_await_active(false);
-    (Sender { inner }, Receiver { inner: receiver })
+    let open = receiver.clone().deactivate();
+    (Sender { inner, open }, Receiver { inner: receiver })
 }
 
-/// The sending side. Each clone is a sender.
+/// The sending side. Each clone is a sender. Receivers may come and go: without one a message is refused, and
+/// [`subscribe`](Self::subscribe) makes the next.
 pub struct Sender<T> {
     inner: inner::Sender<T>,
+    /// Keeps the channel open when the last receiver is dropped. It counts as no receiver.
+    open: inner::InactiveReceiver<T>,
 }
 
 impl<T: Clone> Sender<T> {
@@ -56,7 +60,7 @@ impl<T: Clone> Sender<T> {
 impl<T> Sender<T> {
     /// Makes a receiver of messages that are sent from now on.
     pub fn subscribe(&self) -> Receiver<T> {
-        Receiver { inner: self.inner.new_receiver() }
+        Receiver { inner: self.open.activate_cloned() }
     }
 
     /// Returns the number of receivers.
@@ -120,7 +124,7 @@ impl<T: Clone> Stream for Receiver<T> {
 
 impl<T> Clone for Sender<T> {
     fn clone(&self) -> Sender<T> {
-        Sender { inner: self.inner.clone() }
+        Sender { inner: self.inner.clone(), open: self.open.clone() }
     }
 }
 

@@ -4,6 +4,7 @@
 //! one lock operation of its sender, and each batch one more. This works only with one receiver; for several
 //! receivers use [`bounded`](super::bounded).
 
+use futures_core::Stream;
 #[cfg(ringroad_loom)]
 use loom::sync::{Arc, Mutex, MutexGuard};
 use std::collections::VecDeque;
@@ -119,7 +120,7 @@ impl<T> Drop for UnboundedSender<T> {
     }
 }
 
-/// The receiving side of [`unbounded`].
+/// The receiving side of [`unbounded`]. It is a [`Stream`] too.
 pub struct UnboundedReceiver<T> {
     /// Messages taken from the queue and not received yet.
     own: VecDeque<T>,
@@ -183,6 +184,16 @@ impl<T> UnboundedReceiver<T> {
         self.shared.state().is_closed = true;
     }
 
+    /// Returns the number of unread messages.
+    pub fn len(&self) -> usize {
+        self.own.len() + self.shared.state().queue.len()
+    }
+
+    /// Whether no message is unread.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Takes the next message. If there is none, leaves the waker, if given.
     fn take(&mut self, mut waker: Option<Waker>) -> Poll<Result<T, RecvError>> {
         if let Some(message) = self.own.pop_front() {
@@ -215,6 +226,17 @@ impl<T> Drop for UnboundedReceiver<T> {
             state.is_closed = true;
             (std::mem::take(&mut state.queue), state.waiting.take())
         };
+    }
+}
+
+/// Messages are moved, and never pinned.
+impl<T> Unpin for UnboundedReceiver<T> {}
+
+impl<T> Stream for UnboundedReceiver<T> {
+    type Item = T;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
+        self.poll_recv(context).map(Result::ok)
     }
 }
 

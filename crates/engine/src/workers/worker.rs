@@ -56,6 +56,8 @@ impl Worker {
 
     /// Returns this worker's listener at the `nth` address of [`Workers::listen`].
     ///
+    /// [`Workers::listen`]: super::Workers::listen
+    ///
     /// # Errors
     /// EMFILE, or there is no such address.
     ///

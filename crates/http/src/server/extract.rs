@@ -4,7 +4,7 @@
 //! handler of extractors gets values instead; its future is one box. What is wrong with the request is the
 //! answer, before the handler is called.
 
-use super::route::{Handler, State};
+use super::route::{Answering, Handler, State};
 #[cfg(feature = "json")]
 use crate::message::Json;
 use crate::message::{BodyError, IntoResponse, Rejection, Request, Response};
@@ -205,6 +205,21 @@ pub struct Extracted<A>(PhantomData<A>);
 impl<A> fmt::Debug for Extracted<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Extracted")
+    }
+}
+
+/// A handler of nothing, which gets the same answer for every request.
+impl<S, F, Fut, R> Handler<S, Extracted<()>> for F
+where
+    F: Fn() -> Fut + Clone + Send + 'static,
+    Fut: Future<Output = R> + 'static,
+    R: IntoResponse,
+{
+    type Future = Answering<Fut>;
+
+    fn call(&self, request: Request, _: &State<S>) -> Answering<Fut> {
+        drop(request);
+        Answering::new(self())
     }
 }
 

@@ -42,7 +42,7 @@ impl<S> Deref for State<S> {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a handler of a server with the state `{S}`",
     label = "not a handler",
-    note = "a handler is an async function or closure of `Request`, or of `Request` and `State<{S}>`, and takes nothing else",
+    note = "a handler is an async function or closure of `Request`, of `Request` and `State<{S}>`, or of up to six extractors (`Path<_>`, `Query<_>`, `Json<_>`, `State<{S}>`, …) or nothing",
     note = "what it returns must be `IntoResponse`: `Response`, `Status`, text, bytes, `Html<_>`, `Json<_>`, or a `Result` of these",
     note = "it is cloned for each worker and sent to its thread: what a closure captures must be `Clone + Send + 'static`"
 )]

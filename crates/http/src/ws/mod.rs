@@ -20,9 +20,9 @@
 //! A session answers pings, sends pings of its own and ends a connection that does not answer, closes with
 //! 1001 when the server stops, and bounds what the peer may send and what may wait to be sent ([`Options`]).
 //! A [`Sender`] lets other tasks of the worker send. A session that waits holds no buffer and no timer:
-//! deadlines are kept by one task per worker ([`keeper`]), to within a second.
+//! deadlines are kept by one task per worker (`keeper.rs`), to within a second.
 //!
-//! Start at [`session`]; what waits to be sent is in [`link`]. The bytes of the protocol are in
+//! Start at `session.rs`; what waits to be sent is in `link.rs`. The bytes of the protocol are in
 //! [`ringroad_wire::ws`].
 
 mod accept;

@@ -454,6 +454,21 @@ drivers!(layers_extractors_and_forms_work_over_sockets, |driver: DriverName| {
     assert_eq!(server.counters().panics, 1);
 });
 
+drivers!(a_handler_needs_no_arguments_and_leaves_the_connection_in_order, |driver: DriverName| {
+    async fn version() -> &'static str {
+        "1.0"
+    }
+    let router = Router::new().route("/version", get(version).post(async || Status::NO_CONTENT));
+    let server = start(driver, Server::new().workers(1).router(router));
+    let mut client = Client::new(server.address());
+    for _ in 0..2 {
+        // A body that the handler never sees.
+        client.send("POST /version HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nGET /");
+        assert_eq!(client.reply().status, 204);
+        assert_eq!(client.get("/version").text(), "1.0");
+    }
+});
+
 drivers!(events_reach_the_client_with_comments_between_them_and_end_with_it, |driver: DriverName| {
     let (told, heard) = mpsc::channel();
     let events = move |request: Request| {

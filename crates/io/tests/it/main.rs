@@ -303,6 +303,29 @@ fn frames_keep_their_bounds_with_codecs_of_the_ecosystem() {
 }
 
 #[test]
+fn a_loop_over_messages_ends_at_an_error_and_a_codec_that_can_goes_on() {
+    everywhere(|| async {
+        let (mut near, far) = UnixStream::pair()?;
+        near.write_all(vec![0xff; 64]).await.0?;
+        drop(near);
+        let mut far = Framed::new(far, LengthDelimitedCodec::new());
+        let mut errors = 0;
+        while let Some(message) = far.next().await {
+            assert!(message.is_err() && errors == 0, "the length of the next message is known to none");
+            errors += 1;
+        }
+        assert_eq!(errors, 1);
+        let (mut near, far) = UnixStream::pair()?;
+        near.write_all("much too long\nshort\n").await.0?;
+        let mut far = Framed::new(far, LinesCodec::new_with_max_length(5));
+        assert!(far.next().await.unwrap().is_err());
+        assert!(far.next().await.is_none());
+        assert_eq!(far.next().await.unwrap().unwrap(), "short");
+        Ok(())
+    });
+}
+
+#[test]
 fn halves_are_read_and_written_by_two_tasks() {
     everywhere(|| async {
         let (near, mut far) = tcp_pair().await?;

@@ -3,6 +3,7 @@
 use crate::on_each;
 use ringroad_engine::{spawn, yield_now};
 use ringroad_io::{AsyncReadExt, AsyncWrite, DescriptorSocket, process};
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixDatagram, UnixStream};
@@ -34,6 +35,27 @@ fn a_killed_process_ends_by_its_signal_while_others_run() {
         child.kill()?;
         assert_eq!(child.wait().await?.signal(), Some(9));
         other.await.unwrap();
+        Ok(())
+    });
+}
+
+#[test]
+fn a_dropped_child_is_reaped_when_the_next_one_starts() {
+    /// Waits until it has ended, and leaves it to be reaped; returns whether it was there.
+    fn has_ended(pid: u32) -> bool {
+        let pid = Pid::from_raw(pid.try_into().unwrap()).unwrap();
+        waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).is_ok()
+    }
+    on_each(|| async {
+        let mut child = process::spawn(Command::new("cat").stdin(Stdio::piped()))?;
+        let (id, input) = (child.id(), child.stdin.take());
+        drop(child);
+        // It reads to the end of its input.
+        drop(input);
+        // Another test that starts a process may have reaped it.
+        let _ = has_ended(id);
+        drop(process::spawn(Command::new("sleep").arg("0"))?);
+        assert!(!has_ended(id), "it is a zombie");
         Ok(())
     });
 }

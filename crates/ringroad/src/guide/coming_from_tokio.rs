@@ -5,7 +5,7 @@
 //! | `#[tokio::main]`, `#[tokio::test]` | [`main`], [`test`] |
 //! | `Runtime`, work stealing over threads | [`Runtime`], one for each thread ([cores]) |
 //! | `tokio::spawn`: `Send` futures | [`task::spawn`]: any future, on this thread |
-//! | `Handle::spawn` | [`Remote::spawn_with_result`] |
+//! | `Handle::current`, `Handle::spawn` | [`Remote::current`], [`Remote::spawn_with_result`] |
 //! | `JoinHandle::abort` | [`JoinHandle::cancel`] |
 //! | `JoinSet` | [`JoinSet`] |
 //! | `LocalSet` | not needed: every task is local |
@@ -15,7 +15,9 @@
 //! | `BufReader::lines`, `BufWriter` | [`BufReader`], [`BufWriter`] |
 //! | `io::copy_bidirectional` | [`io::copy_bidirectional`] |
 //! | `tokio_util::codec::Framed` | [`Framed`], with the same codecs |
+//! | `TcpStream::connect("host:80")` | [`connect_to`]; [`connect`] for an address |
 //! | `TcpStream::into_split` | [`split`] |
+//! | `fs::read_to_string` and the other functions | the same names in [`fs`] |
 //! | `fs::File`, a position inside | [`fs::File`] with offsets; a position: `std::io::Cursor` around it |
 //! | `sync::mpsc::channel`, `unbounded_channel` | [`sync::bounded`], [`sync::unbounded`] |
 //! | `sync::{oneshot, watch, broadcast}` | [`oneshot`], [`watch`], [`broadcast`] |
@@ -25,7 +27,7 @@
 //! | `time::pause` | the driver `sim` ([testing]) |
 //! | `task_local!` | [`task_local!`] |
 //! | `spawn_blocking`, `yield_now` | the same names in [`task`] |
-//! | `signal::ctrl_c` | [`signal`] |
+//! | `signal::ctrl_c`, `signal::unix::signal` | [`ctrl_c`], [`Signals`] |
 //!
 //! Two habits differ. A buffer is given away and comes back ([buffers]). And a
 //! [`sleep`] begins at its first poll, not when it is made.
@@ -36,6 +38,7 @@
 //! [`Runtime`]: crate::Runtime
 //! [cores]: super::cores
 //! [`task::spawn`]: crate::task::spawn
+//! [`Remote::current`]: crate::Remote::current
 //! [`Remote::spawn_with_result`]: crate::Remote::spawn_with_result
 //! [`JoinHandle::cancel`]: crate::JoinHandle::cancel
 //! [`JoinSet`]: crate::JoinSet
@@ -49,7 +52,10 @@
 //! [`BufWriter`]: crate::io::BufWriter
 //! [`io::copy_bidirectional`]: crate::io::copy_bidirectional
 //! [`Framed`]: crate::io::Framed
+//! [`connect_to`]: crate::net::TcpStream::connect_to
+//! [`connect`]: crate::net::TcpStream::connect
 //! [`split`]: crate::net::TcpStream::split
+//! [`fs`]: crate::fs
 //! [`fs::File`]: crate::fs::File
 //! [`sync::bounded`]: crate::sync::bounded
 //! [`sync::unbounded`]: crate::sync::unbounded
@@ -62,7 +68,8 @@
 //! [testing]: super::testing
 //! [`task_local!`]: crate::task_local
 //! [`task`]: crate::task
-//! [`signal`]: crate::signal
+//! [`ctrl_c`]: crate::signal::ctrl_c
+//! [`Signals`]: crate::signal::Signals
 //! [buffers]: super::buffers
 //! [`sleep`]: crate::time::sleep
 //! [`main`]: macro@crate::main

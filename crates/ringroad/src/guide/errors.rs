@@ -20,8 +20,8 @@
 //! [`kind`](crate::Error::kind) and [`raw_os_error`](crate::Error::raw_os_error) are for `match`;
 //! [`is_cancelled`](crate::Error::is_cancelled) is true after a cancel;
 //! [`is_driver_limit`](crate::Error::is_driver_limit) if another driver would have done it. An error converts
-//! into `std::io::Error`, so `?` works in functions of either type. It is one word long: a result costs
-//! nothing while all goes well.
+//! into `std::io::Error` and back, so `?` works in functions of either type. It is one word long: a result
+//! costs nothing while all goes well.
 //!
 //! [`Runtime::block_on`](crate::Runtime::block_on) and [`run`](crate::run) return the future's output in a
 //! `Result` of their own, for the case that the driver itself fails; hence `run(…)??`.

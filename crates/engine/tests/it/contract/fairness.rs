@@ -429,6 +429,14 @@ scenario!(
         yields("a sleep of no length", || sleep(Duration::ZERO)).await;
         let past = now();
         yields("a sleep until now", move || sleep_until(past)).await;
+        let mut over = Box::pin(sleep(Duration::from_millis(1)));
+        over.as_mut().await;
+        let over = Rc::new(sync::Mutex::new(over));
+        yields("a sleep that is over", move || {
+            let over = Rc::clone(&over);
+            async move { over.try_lock().unwrap().as_mut().await }
+        })
+        .await;
         yields("a timeout of no length", || async {
             assert!(timeout(Duration::ZERO, pending::<()>()).await.is_err());
         })

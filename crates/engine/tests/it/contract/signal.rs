@@ -1,7 +1,7 @@
 //! Signals as events.
 
 use crate::support::{alone, poll_once, some_turns, with_runtime};
-use ringroad_engine::signal::{Signal, Signals};
+use ringroad_engine::signal::{Signal, Signals, ctrl_c};
 use ringroad_engine::{Builder, spawn};
 use std::future::Future;
 use std::pin::pin;
@@ -80,6 +80,33 @@ cases!(a_dropped_wait_leaves_the_signal_to_the_next, real, |case| with_runtime(
             .unwrap();
     }
 ));
+
+cases!(a_ctrl_c_wakes_all_that_wait_or_is_kept_for_the_next, real, |case| alone(None, || with_runtime(
+    case,
+    unchanged,
+    move |_, runtime| {
+        runtime
+            .block_on(async {
+                let mut dropped = Box::pin(ctrl_c());
+                assert!(poll_once(dropped.as_mut()).await.is_none());
+                drop(dropped);
+                // After it in the list of those that are told.
+                let witness = Signals::new(&[Signal::SIGINT]).unwrap();
+                raise(Signal::SIGINT);
+                witness.recv().await;
+                ctrl_c().await.unwrap();
+                let mut both = [Box::pin(ctrl_c()), Box::pin(ctrl_c())];
+                for waits in &mut both {
+                    assert!(poll_once(waits.as_mut()).await.is_none(), "it was returned for");
+                }
+                raise(Signal::SIGINT);
+                for waits in both {
+                    waits.await.unwrap();
+                }
+            })
+            .unwrap();
+    }
+)));
 
 #[test]
 fn what_cannot_be_caught_is_refused_with_its_name() {

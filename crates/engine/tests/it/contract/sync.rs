@@ -1,6 +1,7 @@
 //! Channels, locks and counts between tasks, and between runtimes in their threads.
 
 use crate::support::{Case, poll_once, some_turns, with_runtime};
+use futures_util::StreamExt;
 use ringroad_engine::sync::{self, Mutex, Semaphore, TryRecvError, UnboundedSender, WaitGroup, oneshot};
 use ringroad_engine::time::sleep;
 use ringroad_engine::{Builder, spawn, yield_now};
@@ -83,6 +84,17 @@ everywhere!(a_waiting_unbounded_receiver_is_woken_by_a_message_and_by_the_end, |
     assert!(!receiving.is_finished(), "there is another sender");
     drop(other);
     receiving.await.unwrap();
+});
+
+everywhere!(an_unbounded_channel_is_a_stream_of_its_messages, |_| async {
+    let (sender, mut receiver) = sync::unbounded();
+    assert!(receiver.is_empty());
+    (0..3).for_each(|number| sender.send(number).unwrap());
+    assert_eq!((receiver.len(), receiver.recv().await), (3, Ok(0)));
+    sender.send(3).unwrap();
+    assert_eq!(receiver.len(), 3, "those that were taken out of the queue and those behind them");
+    drop(sender);
+    assert_eq!(receiver.collect::<Vec<_>>().await, [1, 2, 3]);
 });
 
 everywhere!(an_unbounded_channel_that_is_closed_or_left_gives_messages_back, |_| async {

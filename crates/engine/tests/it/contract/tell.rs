@@ -143,6 +143,23 @@ scenario!(a_broadcast_reaches_all_and_tells_a_slow_receiver_what_it_lost, |_| as
     assert_eq!(sender.send(1), Err(broadcast::SendError(1)));
 });
 
+scenario!(a_broadcast_without_receivers_has_some_again, |_| async {
+    let (sender, receiver) = broadcast::channel(2);
+    drop(receiver);
+    let other = sender.clone();
+    assert_eq!((sender.receiver_count(), other.send(1)), (0, Err(broadcast::SendError(1))));
+    let mut late = sender.subscribe();
+    assert_eq!((other.receiver_count(), other.send(2)), (1, Ok(1)));
+    assert_eq!(late.recv().await, Ok(2));
+    drop(sender);
+    assert_eq!(late.try_recv(), Err(broadcast::TryRecvError::Empty), "the other sender is left");
+    drop(late);
+    let mut last = other.subscribe();
+    assert_eq!(last.try_recv(), Err(broadcast::TryRecvError::Empty));
+    drop(other);
+    assert_eq!(last.recv().await, Err(broadcast::RecvError::Closed));
+});
+
 scenario!(many_read_at_once_and_a_writer_has_its_turn, |_| async {
     let lock = Rc::new(RwLock::new(1));
     let (one, other) = (lock.read().await, lock.read().await);

@@ -5,6 +5,7 @@
 use crate::peer::{Client, Echo, Latch, anywhere};
 use crate::support::{Case, with_runtime};
 use ringroad_engine::net::{TcpListener, TcpStream};
+use ringroad_engine::sync::oneshot;
 use ringroad_engine::time::{sleep, timeout};
 use ringroad_engine::{Builder, Gone, Remote, Runtime, spawn, yield_now};
 use std::future::poll_fn;
@@ -120,6 +121,25 @@ cases!(a_remote_starts_tasks_on_the_runtimes_thread_in_the_order_sent, real, |ca
         other.join().unwrap();
         let ran: Vec<_> = hear.try_iter().collect();
         assert_eq!(ran, (0..TASKS).map(|n| (n, here)).collect::<Vec<_>>());
+    }
+));
+
+cases!(a_task_gives_another_thread_a_way_to_its_runtime, real, |case| with_runtime(
+    case,
+    unchanged,
+    |_, runtime| {
+        let (here, there) = runtime
+            .block_on(async {
+                let (remote, (tell, told)) = (Remote::current(), oneshot::channel());
+                let other = thread::spawn(move || {
+                    remote.spawn(move || async move { tell.send(thread::current().id()).unwrap() }).unwrap();
+                });
+                let told = told.await.unwrap();
+                other.join().unwrap();
+                (thread::current().id(), told)
+            })
+            .unwrap();
+        assert_eq!(here, there);
     }
 ));
 

@@ -5,8 +5,10 @@ use crate::support::{child, role, with_runtime};
 use ringroad_engine::fs::{self, Dir, File, FileType, OpenOptions};
 use ringroad_engine::spawn;
 use std::ffi::OsStr;
+use std::fs::Permissions;
 use std::io::{ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, SystemTime};
 
 scenario!(a_missing_file_is_named_in_the_error, |case| async move {
@@ -118,6 +120,47 @@ everywhere!(files_and_directories_are_removed_each_by_its_own, |_| async {
     fs::remove_file(&file).await.unwrap();
     fs::remove_dir(&directory).await.unwrap();
     assert!(!directory.exists());
+});
+
+everywhere!(a_file_is_read_as_text_or_refused, |_| async {
+    let folder = Folder::new();
+    let path = folder.file("file", "grüß".as_bytes());
+    assert_eq!(fs::read_to_string(&path).await.unwrap(), "grüß");
+    let other = folder.file("other", &[b'x', 0xff]);
+    let why = fs::read_to_string(&other).await.unwrap_err();
+    assert_eq!(why.kind(), ErrorKind::InvalidData);
+    assert!(why.to_string().contains(other.to_str().unwrap()), "{why}");
+    assert!(fs::try_exists(&path).await.unwrap());
+    assert!(!fs::try_exists(folder.join("none")).await.unwrap());
+    let why = fs::try_exists(path.join("beneath")).await.unwrap_err();
+    assert_eq!(why.raw_os_error(), Some(libc::ENOTDIR));
+});
+
+scenario!(what_the_standard_library_does_is_done_beside_the_runtime, |_| async {
+    let folder = Folder::new();
+    let file = folder.file("file", b"content");
+    fs::create_dir_all(folder.join("tree/deep")).await.unwrap();
+    fs::symlink(folder.join("file"), folder.join("tree/link")).await.unwrap();
+    let copy = folder.join("tree/deep/copy");
+    fs::set_permissions(&file, Permissions::from_mode(0o640)).await.unwrap();
+    assert_eq!(fs::copy(&file, &copy).await.unwrap(), 7);
+    let copied = fs::metadata(&copy).await.unwrap();
+    assert_eq!((copied.mode() & 0o777, fs::read(&copy).await.unwrap()), (0o640, b"content".to_vec()));
+    let real = fs::canonicalize(folder.join("tree/deep/../link")).await.unwrap();
+    assert_eq!(real, file.canonicalize().unwrap());
+    fs::remove_dir_all(folder.join("tree")).await.unwrap();
+    assert!(!folder.join("tree").exists() && file.exists(), "a link is not followed");
+    let gone = folder.join("tree");
+    let errors = [
+        fs::canonicalize(&gone).await.unwrap_err(),
+        fs::copy(&gone, &copy).await.unwrap_err(),
+        fs::remove_dir_all(&gone).await.unwrap_err(),
+        fs::set_permissions(&gone, Permissions::from_mode(0o640)).await.unwrap_err(),
+    ];
+    for error in errors {
+        assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+        assert!(error.to_string().contains(gone.to_str().unwrap()), "{error}");
+    }
 });
 
 everywhere!(links_lead_where_they_say, |_| async {
