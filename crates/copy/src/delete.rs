@@ -106,7 +106,7 @@ pub(crate) fn delete(
     let pairs: Vec<(PathBuf, PathBuf)> = sources
         .iter()
         .map(|source| (source.clone(), target_of(source, destination, options)))
-        .filter(|(source, target)| source.is_dir() && is_target(target, options))
+        .filter(|(source, target)| source.is_dir() && is_target(target, destination, options))
         .collect();
     let walk = |deletion: &mut Deletion<'_>| {
         pairs.iter().try_for_each(|(source, target)| deletion.operand(source, target))
@@ -427,10 +427,11 @@ impl Deletion<'_> {
     }
 }
 
-/// Whether a copy would be made in this directory. A link is used as the directory that it leads to only
-/// where that is asked for.
-fn is_target(target: &Path, options: &Options) -> bool {
-    match options.keep_directory_symlink {
+/// Whether a copy would be made in this directory. A link is used as the directory that it leads to where
+/// that is asked for, and where it is the directory that is copied into.
+fn is_target(target: &Path, destination: &Destination, options: &Options) -> bool {
+    let is_into = matches!(destination, Destination::Into(directory) if directory == target);
+    match options.keep_directory_symlink || is_into {
         true => target.is_dir(),
         false => target.symlink_metadata().is_ok_and(|there| there.is_dir()),
     }
