@@ -157,23 +157,11 @@ drivers!(
         };
         let mut old = start(driver, pages());
         let mut told = Client::new(old.address());
-        told.send("GET /events HTTP/1.1
-Host: a
-
-");
-        send.try_send("data: one
-
-").unwrap();
-        assert!(told.until(b"data: one
-
-").is_some());
+        told.send("GET /events HTTP/1.1\r\nHost: a\r\n\r\n");
+        send.try_send("data: one\n\n").unwrap();
+        assert!(hears(&mut told, b"data: one\n\n"));
         let mut other = Client::new(old.address());
-        other.send("GET /echo HTTP/1.1
-Host: a
-Connection: upgrade
-Upgrade: echo
-
-");
+        other.send("GET /echo HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n");
         assert_eq!(other.reply().status, 101);
         // One that is idle: it is closed when the worker has heard that it is to go.
         let mut idle = Client::new(old.address());
@@ -183,21 +171,15 @@ Upgrade: echo
         let released = old.release(sockets);
         assert_eq!(idle.rest(), b"");
         for round in 0..3 {
-            send.try_send("data: more
-
-").unwrap();
-            assert!(told.until(b"data: more
-
-").is_some(), "{round}");
+            send.try_send("data: more\n\n").unwrap();
+            assert!(hears(&mut told, b"data: more\n\n"), "{round}");
             other.send("again");
             assert!(hears(&mut other, b"again"), "{round}");
         }
         assert!(!released.has_ended());
         // The server ends: the events as if they were all.
         released.set_drain(Duration::from_secs(60));
-        assert!(told.rest().ends_with(b"0
-
-"));
+        assert!(told.rest().ends_with(b"0\r\n\r\n"));
         other.finish();
         released.wait().unwrap();
         drop(new);
