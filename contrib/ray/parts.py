@@ -5,6 +5,8 @@
 
 The folder (records, lists) is one that all nodes share. A load begins on all nodes at one instant; its parts are repeated
 together. A part of a copy that fails is repeated by itself, and the last pass follows when all are done.
+In the environment: RINGROAD, the program; LEAD, seconds until a load begins (20); CPUS, what a part takes of Ray (1). The
+parts of a load need them all at once, so on a small machine CPUS=0.1.
 """
 
 import os
@@ -49,7 +51,7 @@ def copy(count, folder, words):
     if code:
         return code, text
     listed = ["cp", "-a", "--list", at("tree.list")]
-    line = lambda i: [*listed, "--part", f"{i}/{count}", "--manifest", at(f"part-{i}.b3"), *words]
+    line = lambda i: [*listed, "--part", f"{i}/{count}", "--manifest", at(f"part-{i}.ndjson"), *words]
     left = set(range(1, count + 1))
     for _ in range(TRIES):
         ends = dict(zip(left, ray.get([part.remote(line(i)) for i in left])))
@@ -57,9 +59,9 @@ def copy(count, folder, words):
         if not left:
             break
         print("repeated:", *(ends[i][1] for i in left), file=sys.stderr)
-    lists = [at(f"part-{i}.b3") for i in range(1, count + 1)]
-    last = [[*listed, "--finish", "--manifest", at("finish.b3"), *words]]
-    last += [["manifest", "merge", at("all.list"), *lists, at("finish.b3")], ["manifest", "check", at("all.list"), words[-1]]]
+    lists = [at(f"part-{i}.ndjson") for i in range(1, count + 1)]
+    last = [[*listed, "--finish", "--manifest", at("finish.ndjson"), *words]]
+    last += [["manifest", "merge", at("all.ndjson"), *lists, at("finish.ndjson")], ["manifest", "check", at("all.ndjson"), words[-1]]]
     for step in last:
         code, text = call(step)
         print(text, end="")

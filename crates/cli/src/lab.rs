@@ -367,10 +367,15 @@ fn read_all(paths: &[PathBuf]) -> Result<Record, Complaint> {
         {
             return Ok(one.clone());
         }
-        return ringroad_load::parts::merge(&records)
-            .map_err(|error| Complaint { message: format!("merge: {error}"), code: FAILED });
+        return added(&records);
     }
     merge::merge(&records).map_err(|error| Complaint { message: format!("merge: {error}"), code: FAILED })
+}
+
+/// The parts of a load as one.
+fn added(records: &[Record]) -> Result<Record, Complaint> {
+    ringroad_load::parts::merge(records)
+        .map_err(|error| Complaint { message: format!("merge: {error}"), code: FAILED })
 }
 
 /// What became slower or faster.
@@ -390,7 +395,11 @@ fn compare(first: &Path, second: &Path, figure: Measure, absolute: bool) -> Resu
 
 /// One record of several, as a file.
 fn merge_into(paths: &[PathBuf], out: &Path) -> Result<u8, Complaint> {
-    let record = read_all(paths)?;
+    let mut record = read_all(paths)?;
+    // One part by itself lacks all others.
+    if ringroad_load::parts::is_part(&record) {
+        record = added(std::slice::from_ref(&record))?;
+    }
     store::write_whole(out, &json(&record))?;
     let parts = record.cells.iter().any(|cell| !cell.details.parts.is_empty());
     if !parts {

@@ -8,6 +8,7 @@ use ringroad_copy::lists::{Checked, check, merge};
 use ringroad_measure::units::counted;
 use std::io::Write;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::available_parallelism;
 
 /// A copy that differs from its source.
@@ -27,11 +28,21 @@ pub(crate) fn run(verb: &ManifestVerb, quiet: bool) -> ExitCode {
         },
         ManifestVerb::Check { list, folder, jobs } => {
             let jobs = jobs.map_or_else(|| available_parallelism().map_or(1, Into::into), usize::from);
+            let inexact = AtomicBool::new(false);
             let report = |path: &std::path::Path, fault: ringroad_copy::lists::Fault| {
+                // What stands for bytes that are no UTF-8 in a line of `b3sum`.
+                if path.to_str().is_some_and(|path| path.contains(char::REPLACEMENT_CHARACTER)) {
+                    inexact.store(true, Ordering::Relaxed);
+                }
                 say(&format!("{} {}", name(path), fault.what()));
             };
             match check(list, folder, jobs, &report) {
                 Ok(Checked { good, faults }) => {
+                    if inexact.into_inner() {
+                        say(
+                            "a list of b3sum has no names that are not UTF-8 (cp --manifest FILE.ndjson makes one that has)",
+                        );
+                    }
                     if !quiet {
                         let verb = |count| if count == 1 { "is" } else { "are" };
                         tell(&format!(

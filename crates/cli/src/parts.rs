@@ -83,13 +83,20 @@ fn find(given: Given<'_>, variable: &dyn Fn(&str) -> Option<String>) -> Result<O
         let count = count.ok_or("SLURM_ARRAY_TASK_ID without SLURM_ARRAY_TASK_COUNT: give --parts N")?;
         return build(index, count, "SLURM_ARRAY_TASK_ID");
     }
-    match (auto, given.parts) {
+    // A load by each of them would be many times the one that was asked for; a copy is the whole one again.
+    match (auto, count.filter(|_| given.parts.is_some() || given.slurm)) {
         (true, _) => {
             Err("--part auto: neither JOB_COMPLETION_INDEX nor SLURM_ARRAY_TASK_ID is set".to_owned())
         }
-        (false, Some(_)) => {
-            Err("--parts N: which of them? Give --part I/N, or JOB_COMPLETION_INDEX in the environment"
-                .to_owned())
+        (false, Some(count)) => {
+            let what = if given.parts.is_some() {
+                "--parts N".to_owned()
+            } else {
+                format!("RINGROAD_PARTS={count}")
+            };
+            Err(format!(
+                "{what}: which of them? Give --part I/N (1/1 for the whole), or JOB_COMPLETION_INDEX in the environment"
+            ))
         }
         (false, None) => Ok(None),
     }
@@ -126,6 +133,7 @@ mod tests {
         assert_eq!(found(LOAD, &slurm), part("5/8", "SLURM_ARRAY_TASK_ID"));
         assert_eq!(found(COPY, &slurm), Ok(None), "a copy of the task's own");
         assert_eq!(found(COPY, &kubernetes[..1]), Ok(None), "likewise");
+        assert_eq!(found(COPY, &kubernetes[1..]), Ok(None), "the last pass, as others");
         assert_eq!(found(Given { part: Some("auto"), ..COPY }, &slurm), part("5/8", "SLURM_ARRAY_TASK_ID"));
         assert_eq!(found(Given { part: Some("1/2"), ..LOAD }, &slurm), part("1/2", "--part"));
         let parts = Given { parts: Some(4), ..LOAD };
@@ -142,7 +150,8 @@ mod tests {
             (LOAD, &[("JOB_COMPLETION_INDEX", "8"), ("RINGROAD_PARTS", "8")], "more tasks than parts"),
             (LOAD, &[("JOB_COMPLETION_INDEX", "x"), ("RINGROAD_PARTS", "8")], "a number is expected"),
             (LOAD, &[("SLURM_ARRAY_TASK_ID", "2")], "give --parts N"),
-            (Given { parts: Some(8), ..LOAD }, &[], "which of them?"),
+            (Given { parts: Some(8), ..LOAD }, &[], "--parts N: which of them?"),
+            (LOAD, &[("RINGROAD_PARTS", "8")], "RINGROAD_PARTS=8: which of them?"),
             (Given { part: Some("auto"), ..COPY }, &[], "neither"),
             (Given { part: Some("0/8"), ..LOAD }, &[], "counted from 1"),
             (Given { part: Some("1/8"), parts: Some(8), ..LOAD }, &[], "already"),

@@ -6,9 +6,9 @@
 //! in part, or a wrong one, costs nothing. Directories are removed before the copy gives their parents their
 //! times.
 //!
-//! Kept are: what `exclude` matches, copies in the making, and the files of this copy (manifest, list,
-//! journal). Nothing is reached through a link: each directory is opened in the one before. Start at
-//! [`delete`].
+//! Kept are: what `exclude` matches, copies in the making, the files of this copy (manifest, list, journal),
+//! and what is mounted below the destination; and the folders that lead to these. Nothing is reached through
+//! a link: each directory is opened in the one before. Start at [`delete`].
 
 use crate::dir::{OPEN_DIRECTORY, lists_truly, os};
 use crate::error::{Error, ErrorKind};
@@ -18,7 +18,7 @@ use crate::operand::target_of;
 use crate::options::{Dereference, Destination, Options};
 use crate::plan::Facts;
 use crate::report::{Control, Event, Observer, count};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, CString};
@@ -71,6 +71,17 @@ struct Place<'a> {
     depth: usize,
 }
 
+/// A directory of the destination of which something is removed.
+struct Folder<'a> {
+    fd: BorrowedFd<'a>,
+    path: &'a Path,
+    /// Below the operand, for patterns.
+    below: &'a Path,
+    /// The device of the operand's target.
+    device: u64,
+    depth: usize,
+}
+
 /// Removes what is at the destinations of the operands and not in them. `keeps`: files that stay. What went
 /// wrong is told; then nothing, or not all, was removed.
 pub(crate) fn delete(
@@ -95,7 +106,7 @@ pub(crate) fn delete(
     let pairs: Vec<(PathBuf, PathBuf)> = sources
         .iter()
         .map(|source| (source.clone(), target_of(source, destination, options)))
-        .filter(|(source, target)| source.is_dir() && target.is_dir())
+        .filter(|(source, target)| source.is_dir() && is_target(target, destination, options))
         .collect();
     let walk = |deletion: &mut Deletion<'_>| {
         pairs.iter().try_for_each(|(source, target)| deletion.operand(source, target))
@@ -247,7 +258,16 @@ impl Deletion<'_> {
                 Some(source)
                     if *source != FileType::Directory && !is_directory && *kind != FileType::Symlink => {}
                 // It is in the way, or is not in the source.
-                _ => self.remove(place.target, name, is_directory, &place.target_path, place.device, 0)?,
+                _ => {
+                    let folder = Folder {
+                        fd: place.target,
+                        path: &place.target_path,
+                        below: &place.below,
+                        device: place.device,
+                        depth: 0,
+                    };
+                    self.remove(&folder, name, is_directory)?;
+                }
             }
         }
         if self.step == Step::Remove {
@@ -323,48 +343,54 @@ impl Deletion<'_> {
         Ok(())
     }
 
-    /// Counts or removes an entry of the destination with all that is in it.
-    fn remove(
-        &mut self,
-        at: BorrowedFd<'_>,
-        name: &CStr,
-        is_directory: bool,
-        folder: &Path,
-        device: u64,
-        depth: usize,
-    ) -> Result<(), Stop> {
+    /// Counts or removes an entry of the destination with all that is in it. Returns whether it stays, or
+    /// something in it.
+    fn remove(&mut self, folder: &Folder<'_>, name: &CStr, is_directory: bool) -> Result<bool, Stop> {
         if self.control.is_cancelled() {
             return Err(Stop::Cancelled);
         }
-        let path = folder.join(os(name));
-        let facts = match rustix::fs::statat(at, name, AtFlags::SYMLINK_NOFOLLOW).map(Facts::from) {
+        let path = folder.path.join(os(name));
+        let facts = match rustix::fs::statat(folder.fd, name, AtFlags::SYMLINK_NOFOLLOW).map(Facts::from) {
             Ok(facts) => facts,
-            Err(Errno::NOENT) => return Ok(()),
+            Err(Errno::NOENT) => return Ok(false),
             Err(why) => {
                 self.tell(Error::system(ErrorKind::Stat, path, why));
-                return Ok(());
+                return Ok(true);
             }
         };
         if self.keeps.contains(&facts.identity()) {
-            return Ok(());
+            return Ok(true);
         }
         if is_directory {
-            let elsewhere = self.options.one_file_system && facts.dev != device;
-            if elsewhere || depth > DEPTH_MAX {
-                return Ok(());
+            let elsewhere = self.options.one_file_system && facts.dev != folder.device;
+            if elsewhere || folder.depth > DEPTH_MAX {
+                return Ok(true);
             }
-            let errors = self.errors;
-            let Some(opened) = self.open(at, name, &path, false) else { return Ok(()) };
-            let Some(names) = self.names(opened.as_fd(), &path, false) else { return Ok(()) };
-            for (name, kind) in &names {
-                if !leftover::has_form(name) {
-                    let is_directory = *kind == FileType::Directory;
-                    self.remove(opened.as_fd(), name, is_directory, &path, device, depth + 1)?;
+            let Some(opened) = self.open(folder.fd, name, &path, false) else { return Ok(true) };
+            if is_mounted(opened.as_fd(), folder.fd) {
+                // It is told once, and is no reason to keep the rest.
+                if self.step == Step::Remove || self.options.dry_run {
+                    self.tell(Error::plain(ErrorKind::Mounted, path));
                 }
+                return Ok(true);
             }
-            if self.errors > errors {
-                // Something in it stays.
-                return Ok(());
+            let Some(names) = self.names(opened.as_fd(), &path, false) else { return Ok(true) };
+            let inner = Folder {
+                fd: opened.as_fd(),
+                path: &path,
+                below: &folder.below.join(os(name)),
+                device: folder.device,
+                depth: folder.depth + 1,
+            };
+            let mut stays = false;
+            for (name, kind) in &names {
+                let is_directory = *kind == FileType::Directory;
+                let below = inner.below.join(os(name));
+                let excluded = self.exclude.is_some_and(|patterns| patterns.excludes(&below, is_directory));
+                stays |= excluded || leftover::has_form(name) || self.remove(&inner, name, is_directory)?;
+            }
+            if stays {
+                return Ok(true);
             }
         }
         if self.options.max_delete.is_some_and(|most| self.counted >= most) {
@@ -377,23 +403,50 @@ impl Deletion<'_> {
                     count(&self.control.counts.deleted, 1);
                     self.observer.event(Event::Deleted { target: &path, planned: true });
                 }
-                return Ok(());
+                return Ok(false);
             }
             Step::Remove => {
                 let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
-                rustix::fs::unlinkat(at, name, flags)
+                rustix::fs::unlinkat(folder.fd, name, flags)
             }
         };
-        match removed {
+        Ok(match removed {
             Ok(()) => {
                 count(&self.control.counts.deleted, 1);
                 self.observer.event(Event::Deleted { target: &path, planned: false });
+                false
             }
-            // A file that stays is in it, or another program was faster.
-            Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOENT) => {}
-            Err(why) => self.tell(Error::system(ErrorKind::Remove, path, why)),
+            // Another program was faster.
+            Err(Errno::NOENT) => false,
+            Err(Errno::NOTEMPTY | Errno::EXIST) => true,
+            Err(why) => {
+                self.tell(Error::system(ErrorKind::Remove, path, why));
+                true
+            }
+        })
+    }
+}
+
+/// Whether a copy would be made in this directory. A link is used as the directory that it leads to where
+/// that is asked for, and where it is the directory that is copied into.
+fn is_target(target: &Path, destination: &Destination, options: &Options) -> bool {
+    let is_into = matches!(destination, Destination::Into(directory) if directory == target);
+    match options.keep_directory_symlink || is_into {
+        true => target.is_dir(),
+        false => target.symlink_metadata().is_ok_and(|there| there.is_dir()),
+    }
+}
+
+/// Whether something is mounted over a directory of `folder`.
+fn is_mounted(directory: BorrowedFd<'_>, folder: BorrowedFd<'_>) -> bool {
+    let asked = |fd| rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS);
+    let device = |fd| rustix::fs::fstat(fd).map(|stat| stat.st_dev);
+    match asked(directory) {
+        Ok(there) if there.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT) => {
+            there.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)
         }
-        Ok(())
+        // Before Linux 5.8, and where a filter refuses the call.
+        _ => device(directory) != device(folder),
     }
 }
 

@@ -138,6 +138,8 @@ pub enum ErrorKind {
     /// Some of the source or the destination could not be listed, so nothing was removed. P is the
     /// destination.
     NotDeleted,
+    /// What is mounted at the destination is not removed.
+    Mounted,
     /// The manifest will be where this would be copied to. P is the target, O the source.
     OntoManifest,
     /// No part has copied it, or it changed since. P is the target, O the source.
@@ -186,7 +188,7 @@ impl ErrorKind {
             Manifest => "write manifest",
             List => "read list",
             Journal => "journal",
-            TooManyToDelete | NotDeleted => "delete",
+            TooManyToDelete | NotDeleted | Mounted => "delete",
             Parent => "make parent directory",
         }
     }
@@ -222,10 +224,14 @@ impl ErrorKind {
             Mismatch => "the copy differs from its source",
             OntoManifest => "the manifest will be written there (give one of the two another name)",
             LeftByParts => {
-                "no part has copied it, or it changed since then (repeat the parts, then --finish)"
+                "no part has copied it, or it changed since then (repeat the parts, those with a journal without \
+                 it, then --finish)"
             }
             TooManyToDelete => "more would be removed than --max-delete allows, so nothing was",
             NotDeleted => "some directories could not be listed, so nothing was removed",
+            Mounted => {
+                "a file system is mounted there, so it stays with all that is in it (unmount it, or --exclude it)"
+            }
             UnknownType => "its file type is unknown",
             _ => return None,
         })

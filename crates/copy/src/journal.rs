@@ -8,13 +8,14 @@
 //!
 //! The journal is of one list, one part and one destination, which its first line names; another one is
 //! refused. What is removed at the destination between two runs is not seen: `finish`, or a run without the
-//! journal, does see it. Start at [`Journal::open`].
+//! journal, does see it. One run at a time has it: it is locked (flock(2)). Start at [`Journal::open`].
 
 use crate::clock::For;
 use crate::error::{Error, ErrorKind};
 use crate::parts::Part;
 use crate::worker::Worker;
-use rustix::fs::{AtFlags, StatxFlags};
+use rustix::fs::{AtFlags, FlockOperation, StatxFlags};
+use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -99,6 +100,12 @@ impl Journal {
     ) -> io::Result<Journal> {
         let head = head(list, part, finish, target)?;
         let mut file = File::options().read(true).append(true).create(true).open(path)?;
+        // Two runs copy the same files, so a range that one has completed is not complete while the other
+        // writes. Where files cannot be locked, nothing says that there is another one.
+        if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
+            let why = "another run with this journal has not ended (wait for it, or end it)";
+            return Err(io::Error::other(why));
+        }
         let mut bytes = Vec::new();
         Read::take(&mut file, JOURNAL_BYTES_MAX).read_to_end(&mut bytes)?;
         let before = match bytes.strip_prefix(head.as_bytes()) {
@@ -212,6 +219,7 @@ mod tests {
             let journal = open(None).unwrap();
             assert_eq!((journal.has(7), journal.has(12), journal.has(1)), (seven, twelve, false), "{cut}");
             journal.write(&[3]).unwrap();
+            drop(journal);
             let journal = open(None).unwrap();
             let found: Vec<u64> = (0..200).filter(|window| journal.has(*window)).collect();
             let expected = [(3, true), (7, seven), (12, twelve)].into_iter();
@@ -226,5 +234,20 @@ mod tests {
         assert!(!open(None).unwrap().has(7), "begun anew");
         std::fs::write(&path, "something else").unwrap();
         assert!(open(None).is_err());
+    }
+
+    /// The other run may be about to write a file again that this one finds complete.
+    #[test]
+    fn a_journal_is_of_one_run_at_a_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let (list, path) = (folder.path().join("list"), folder.path().join("journal"));
+        std::fs::write(&list, "a list").unwrap();
+        let target = File::open(folder.path()).unwrap();
+        let open = || Journal::open(&path, &list, (None, false), target.as_fd());
+        let first = open().unwrap();
+        let refused = open().unwrap_err().to_string();
+        assert!(refused.contains("another run with this journal has not ended"), "{refused}");
+        drop(first);
+        assert!(open().is_ok());
     }
 }

@@ -4,6 +4,7 @@
 //! contents and times follow from the shape alone: the seed is fixed, so that every machine measures the same
 //! tree. Contents are random, so that no file system can compress or share them. Start at [`make`].
 
+use ringroad_measure::units::Bytes;
 use rustix::fs::{self, AtFlags, Mode, OFlags, Timespec, Timestamps};
 use std::fmt;
 use std::fs::File;
@@ -70,6 +71,15 @@ pub enum DatasetError {
     NotEmpty(PathBuf),
     /// The scale is not above 0 and at most 1000, or leaves no file.
     Scale(f64),
+    /// The file system has less free than the files take.
+    Room {
+        /// The folder.
+        path: PathBuf,
+        /// Bytes of all files, about.
+        bytes: u64,
+        /// Bytes that are free.
+        free: u64,
+    },
     /// The system refused.
     Io {
         /// What was attempted.
@@ -90,6 +100,13 @@ impl fmt::Display for DatasetError {
             DatasetError::Scale(scale) => {
                 write!(f, "--scale {scale}: must be above 0 and at most 1000, and leave at least one file")
             }
+            DatasetError::Room { path, bytes, free } => write!(
+                f,
+                "{}: the files take {}, and {} are free there: choose another folder, or less with --scale",
+                path.display(),
+                Bytes(*bytes),
+                Bytes(*free)
+            ),
             DatasetError::Io { what, path, source } => write!(f, "{what}, on {}: {source}", path.display()),
         }
     }
@@ -285,6 +302,15 @@ impl Plan {
         }
     }
 
+    /// Bytes of all files: sizes that are drawn count with their mean.
+    fn bytes(&self) -> u64 {
+        let of = |folder: &Folder| {
+            let (least, most) = folder.kind.sizes();
+            (folder.numbers.end - folder.numbers.start).saturating_mul(least.midpoint(most))
+        };
+        self.folders.iter().map(of).fold(0, u64::saturating_add)
+    }
+
     /// Every folder of the tree, parents first.
     fn all_folders(&self) -> std::collections::BTreeSet<&Path> {
         let inside = self.symlinks.iter().chain(&self.hardlinks).filter_map(|(link, _)| link.parent());
@@ -307,6 +333,13 @@ pub fn make(dataset: Dataset, scale: f64, root: &Path, threads: usize) -> Result
         return Err(DatasetError::Scale(scale));
     }
     let place = Place::prepare(root)?;
+    // A file system that does not tell may have room.
+    let free =
+        fs::fstatvfs(place.root()).map_or(u64::MAX, |there| there.f_bavail.saturating_mul(there.f_frsize));
+    let bytes = plan.bytes();
+    if bytes > free {
+        return Err(DatasetError::Room { path: root.to_path_buf(), bytes, free });
+    }
     let folders = plan.all_folders();
     for path in &folders {
         place.folder(path)?;

@@ -325,12 +325,13 @@ pub fn record(
             Caveat::parts_apart(&what, clock.within_s, window_s)
         }),
     ];
-    let part = Part {
+    let mut part = Part {
         began_s: gate.began_s(),
         // Numbers, strings and lists of ours: there is no value that JSON could not hold.
         told: serde_json::to_value(&told).ok(),
         ..of(plan, about)
     };
+    part.hash = Some(hash(&part));
     for cell in &mut record.cells {
         doubts.iter().flatten().for_each(|doubt| cell.verdict.add(doubt.clone()));
         cell.details.part = Some(part.clone());
@@ -360,7 +361,18 @@ fn of(plan: &Plan, about: &About) -> Part {
         clock: about.clock.clone(),
         machine: about.machine.clone(),
         told: None,
+        hash: None,
     }
+}
+
+/// A hash of what a part says of itself: figures that were changed later, or damaged, are not added up.
+fn hash(part: &Part) -> String {
+    let bare = Part { hash: None, ..part.clone() };
+    // Keys of an object are sorted, and a number that is read is the one that was written.
+    let text = serde_json::to_value(&bare).map(|value| value.to_string()).unwrap_or_default();
+    let mut hash = blake3::hash(text.as_bytes()).to_hex().to_string();
+    hash.truncate(32);
+    hash
 }
 
 /// The time against which a difference of clocks counts, seconds: the measured time, or its shortest stage.
@@ -386,7 +398,7 @@ struct Read<'a> {
 /// One record of all parts of a load.
 ///
 /// # Errors
-/// A record is none of a part, a part is there twice, or two of them belong to different loads. Parts that
+/// A record is no part's, a part is there twice, or two of them belong to different loads. Parts that
 /// are missing are no error: the sum is made and is INVALID.
 pub fn merge(records: &[Record]) -> Result<Record, Error> {
     let mut parts = Vec::new();
@@ -397,7 +409,7 @@ pub fn merge(records: &[Record]) -> Result<Record, Error> {
         };
         let (cell, part) = found.ok_or_else(|| {
             Error::failed(format!(
-                "record {number} of {} is none of a part of a load: merge the parts first, by themselves",
+                "record {number} of {} is no part of a load: merge the parts first, by themselves",
                 records.len()
             ))
         })?;
@@ -410,7 +422,13 @@ pub fn merge(records: &[Record]) -> Result<Record, Error> {
         let [one, two] = pair else { continue };
         let name = |read: &Read<'_>| format!("part {}/{}", read.part.index, read.part.count);
         if one.part.plan != two.part.plan || one.part.count != two.part.count {
-            let how = if one.part.start_at == two.part.start_at { "plans" } else { "starts" };
+            let how = if one.record.version != two.record.version {
+                "versions"
+            } else if one.part.start_at == two.part.start_at {
+                "plans"
+            } else {
+                "starts"
+            };
             return Err(Error::failed(format!(
                 "{} and {} are parts of different loads (their {how} differ): merge parts with the same options and --start-at",
                 name(one),
@@ -427,6 +445,12 @@ pub fn merge(records: &[Record]) -> Result<Record, Error> {
     let mut told = Vec::new();
     for read in &parts {
         let Some(value) = &read.part.told else { continue };
+        if read.part.hash.as_ref().is_some_and(|found| *found != hash(read.part)) {
+            return Err(Error::failed(format!(
+                "part {}/{count} was changed after it was measured: merge the record that the part wrote",
+                read.part.index
+            )));
+        }
         let what: Told = Told::deserialize(value).map_err(|why| {
             Error::failed(format!(
                 "part {}/{count} cannot be read ({why}): merge with the version that made it, {}",
@@ -481,9 +505,18 @@ fn drivers(parts: &[Read<'_>]) -> String {
     all.into_iter().collect::<Vec<_>>().join(", ")
 }
 
-/// When each part began by the common clock, by its number.
+/// Whether all parts ran on one machine, which has one clock.
+fn one_clock(parts: &[Read<'_>]) -> bool {
+    let machines: BTreeSet<Option<&str>> = parts.iter().map(|read| read.part.machine.as_deref()).collect();
+    machines.len() == 1 && !machines.contains(&None)
+}
+
+/// When each part began by the common clock, by its number. On one machine that is its own, whatever it was
+/// compared with.
 fn begins(parts: &[Read<'_>]) -> BTreeMap<u32, f64> {
-    let offset = |part: &Part| part.clock.as_ref().map_or(0.0, |clock| clock.offset_s);
+    let own = one_clock(parts);
+    let clock = |part: &Part| part.clock.as_ref().filter(|_| !own).map(|clock| clock.offset_s);
+    let offset = |part: &Part| clock(part).unwrap_or(0.0);
     let began = |read: &Read<'_>| Some((read.part.index, read.part.began_s? + offset(read.part)));
     parts.iter().filter_map(began).collect()
 }
@@ -507,9 +540,7 @@ fn doubts(parts: &[Read<'_>], count: u32, window_s: f64) -> Vec<Caveat> {
     let (earliest, latest) = began
         .values()
         .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), at| (low.min(*at), high.max(*at)));
-    let machines: BTreeSet<Option<&str>> = parts.iter().map(|read| read.part.machine.as_deref()).collect();
-    // On one machine there is one clock.
-    let one_clock = machines.len() == 1 && !machines.contains(&None);
+    let one_clock = one_clock(parts);
     let within = match one_clock {
         true => 0.0,
         false => {
@@ -756,9 +787,37 @@ mod tests {
         let mut other = parts.clone();
         other[1].cells[0].details.part.as_mut().unwrap().plan = "another".into();
         assert!(merge(&other).unwrap_err().to_string().contains("parts of different loads"));
+        let mut newer = parts.clone();
+        newer[1].cells[0].details.part.as_mut().unwrap().plan = "another".into();
+        newer[1].version = "9.0.0".into();
+        assert!(merge(&newer).unwrap_err().to_string().contains("their versions differ"));
         let mut none = parts;
         none[2].cells[0].details.part = None;
-        assert!(merge(&none).unwrap_err().to_string().contains("record 3 of 3 is none of a part"));
+        assert!(merge(&none).unwrap_err().to_string().contains("record 3 of 3 is no part"));
+    }
+
+    /// Sums of figures that do not belong together would look like any others.
+    #[test]
+    fn a_part_whose_figures_were_changed_is_refused() {
+        let parts = serde_json::to_value(records(&some_latencies(1), 2, |_| 0.0)).unwrap();
+        let changes: [(&str, serde_json::Value); 5] = [
+            ("/1/cells/0/details/part/told/tally/completed", 7.into()),
+            ("/1/cells/0/details/part/told/tally/completed", u64::MAX.into()),
+            ("/1/cells/0/details/part/told/outcome/counts/answers", u64::MAX.into()),
+            ("/1/cells/0/details/part/told/seconds/0/response", "".into()),
+            ("/1/cells/0/details/part/began_s", 1e9.into()),
+        ];
+        let read =
+            |value: &serde_json::Value| serde_json::from_str::<Vec<Record>>(&value.to_string()).unwrap();
+        assert!(merge(&read(&parts)).is_ok());
+        for (at, value) in changes {
+            let mut changed = parts.clone();
+            let there = changed.pointer_mut(at).unwrap();
+            assert_ne!(*there, value);
+            *there = value;
+            let refused = merge(&read(&changed)).unwrap_err().to_string();
+            assert!(refused.contains("part 2/2 was changed after it was measured"), "{at}: {refused}");
+        }
     }
 
     #[test]
@@ -782,17 +841,32 @@ mod tests {
             part.machine = Some(machine.into());
             part.clock =
                 clock.map(|(offset_s, within_s)| Clock { from: "ntp://a".into(), offset_s, within_s });
+            part.hash = Some(hash(part));
         };
         set(&mut parts[1], "two", None);
         assert!(merge(&parts).unwrap().verdict.to_string().contains("not compared with the same one"));
         // The other's clock is five seconds behind, and that is known to a millisecond.
         set(&mut parts[0], "one", Some((0.0, 0.001)));
-        set(&mut parts[1], "two", Some((5.0, 0.001)));
         parts[1].cells[0].details.part.as_mut().unwrap().began_s = Some(1e9 - 5.0);
+        set(&mut parts[1], "two", Some((5.0, 0.001)));
         let verdict = merge(&parts).unwrap().verdict.to_string();
         assert!(!verdict.contains("not compared") && !verdict.contains("the parts began"), "{verdict}");
         set(&mut parts[1], "two", Some((5.0, 0.9)));
         assert_eq!(merge(&parts).unwrap().verdict.level, Level::Invalid);
+    }
+
+    /// One of them was started by another clock than the other.
+    #[test]
+    fn parts_of_one_machine_began_apart_by_its_own_clock() {
+        let mut parts = records(&some_latencies(1), 2, |index| f64::from(index) * -5.0);
+        let part = parts[1].cells[0].details.part.as_mut().unwrap();
+        part.clock = Some(Clock { from: "ntp://a".into(), offset_s: 5.0, within_s: 0.001 });
+        part.hash = Some(hash(part));
+        let merged = merge(&parts).unwrap();
+        assert_eq!(merged.verdict.level, Level::Invalid);
+        assert!(merged.verdict.to_string().contains("the parts began 5.0"), "{}", merged.verdict);
+        let after: Vec<_> = merged.cells[0].details.parts.iter().map(|part| part.began_after_s).collect();
+        assert_eq!(after, [Some(5.0), Some(0.0)]);
     }
 
     #[test]

@@ -434,6 +434,10 @@ impl Conductor {
             });
         }
         observe(&Event::Connected { connections: self.connected, wanted: self.wanted });
+        // What observes may have waited for the start of all parts.
+        if stand.stop.load(Ordering::Relaxed) {
+            return Err(Error::interrupted(format!("{}: interrupted before the load began", plan.target)));
+        }
         Ok(())
     }
 

@@ -244,6 +244,9 @@ pub struct Part {
     /// Counts and histograms, whole, for `lab merge`; unknown if the part did not run.
     #[serde(default)]
     pub told: Option<Value>,
+    /// A hash of all of this, for `lab merge`.
+    #[serde(default)]
+    pub hash: Option<String>,
 }
 
 /// How the clock of a machine stands to another.

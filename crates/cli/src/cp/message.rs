@@ -207,7 +207,11 @@ impl Voice {
                 return format!("{path} exists but is not a directory");
             }
             Parent => format!("cannot make directory {path}"),
-            kind => format!("{}, on {path}", kind.what()),
+            Mounted => format!("cannot remove {path}: a file system is mounted there"),
+            kind => match kind.why() {
+                Some(why) => format!("{}, on {path}: {why}", kind.what()),
+                None => format!("{}, on {path}", kind.what()),
+            },
         };
         match &error.source {
             Some(source) => format!("{said}: {}", why(source)),

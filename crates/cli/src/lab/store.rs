@@ -120,8 +120,12 @@ pub(super) fn files(path: &Path) -> Result<Vec<PathBuf>, Complaint> {
         }
     }
     files.sort();
-    // The message of a folder without any is that of its missing record.
-    Ok(if files.is_empty() { vec![path.to_owned()] } else { files })
+    if files.is_empty() {
+        let message =
+            format!("read, on {}: neither record.json nor parts of a load are in it", path.display());
+        return Err(Complaint { message, code: FAILED });
+    }
+    Ok(files)
 }
 
 /// A record made earlier; of a folder, the one in it.

@@ -106,11 +106,39 @@ fn parts_with_a_common_start_begin_together_and_a_missing_one_is_noticed() {
     let (merged, value) = merge(folder.path());
     assert_eq!((merged.code, &value["verdict"]["level"]), (Some(5), &"INVALID".into()), "{merged:?}");
     assert!(merged.text().contains("part 1 of 2 is missing"), "{merged:?}");
+    // A file is read as a folder is.
+    let (one, out) = (folder.path().join("part-2-of-2.json"), folder.path().join("alone.json"));
+    let alone = run(ringroad(["lab", "merge", "--out"]).args([&out, &one]));
+    assert_eq!((alone.code, &record(&out)["verdict"]["level"]), (Some(5), &"INVALID".into()), "{alone:?}");
+    std::fs::create_dir(folder.path().join("none")).unwrap();
+    let none = run(ringroad(["lab", "merge", "--out"]).args([&out, &folder.path().join("none")]));
+    assert!(none.stderr.contains("neither record.json nor parts of a load are in it"), "{none:?}");
     // The same part again, by itself, is late: it is not put on.
     let late = run(&mut part(&words, folder.path(), &["--part=1/2".into(), "--start-at=1000000000".into()]));
     assert_eq!(late.code, Some(1), "{late:?}");
     assert!(late.stderr.contains("begin together or not at all"), "{late:?}");
     server.stop(Signal::INT);
+}
+
+#[test]
+fn a_part_that_is_stopped_while_it_waits_for_the_start_sends_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let start = SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + Duration::from_secs(3600);
+    let words = ["load", &url, "-c", "4", "--no-ask", "--part=1/2"];
+    let mut waits = part(&words, folder.path(), &[format!("--start-at={}", start.as_secs())]);
+    let mut waits = Kill(waits.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    let connections = [listener.accept().unwrap().0, listener.accept().unwrap().0];
+    rustix::process::kill_process(rustix::process::Pid::from_child(&waits.0), Signal::TERM).unwrap();
+    for mut connection in connections {
+        let mut sent = Vec::new();
+        connection.read_to_end(&mut sent).unwrap();
+        assert_eq!(String::from_utf8_lossy(&sent), "");
+    }
+    assert_eq!(waits.wait(), Some(130));
+    let told = record(&folder.path().join("part-1-of-2.json"));
+    assert_eq!(told["verdict"]["level"], "INVALID", "{told}");
 }
 
 #[test]

@@ -176,6 +176,13 @@ fn what_is_spoiled_or_leads_elsewhere_is_not_unpacked() {
     assert_eq!(cut.code, Some(1), "{}", cut.stderr);
     let without = ours(&place, &["unpack", "--verify", "-C", "v", &all[0].replace(".tar", ".other")]);
     assert_eq!(without.code, Some(1), "{}", without.stderr);
+    // The index of a shard that had more files.
+    let index = format!("{}.ndjson", shard.display());
+    fs::write(&shard, &whole).unwrap();
+    let lines = fs::read_to_string(&index).unwrap();
+    fs::write(&index, format!("{lines}{}\n", lines.lines().next().unwrap())).unwrap();
+    let fewer = ours(&place, &["unpack", "--verify", "-C", "fewer", &all[1]]);
+    assert!(fewer.code == Some(1) && fewer.stderr.contains("the shard ends before its index"), "{fewer:?}");
     // Archives of others, which lead out of the folder by a path or through a link.
     fs::create_dir(place.path().join("evil")).unwrap();
     symlink("../outside", place.path().join("evil/out")).unwrap();
@@ -189,9 +196,13 @@ fn what_is_spoiled_or_leads_elsewhere_is_not_unpacked() {
     tar(&["-cf", "root.tar", "--transform=s,^file,/tmp/ringroad-escaped,", "-P", "file"]);
     tar(&["-cf", "through.tar", "-C", "evil", "out"]);
     tar(&["-rf", "through.tar", "--transform=s,^file,out/escaped,", "file"]);
-    for archive in ["up.tar", "root.tar", "through.tar"] {
+    for (archive, why) in [
+        ("up.tar", "`..` in the path, which would lead out"),
+        ("root.tar", "an absolute path, which would lead out"),
+        ("through.tar", "Not a directory"),
+    ] {
         let refused = ours(&place, &["unpack", "-C", "in/here", archive]);
-        assert_eq!(refused.code, Some(1), "{archive}: {}", refused.stderr);
+        assert!(refused.code == Some(1) && refused.stderr.contains(why), "{archive}: {}", refused.stderr);
     }
     assert!(!place.path().join("in/escaped").exists() && !place.path().join("outside/escaped").exists());
     for words in [&["s", "a.tar"][..], &["s", "a-%d.tar", "--shard-size=0"], &["s", "a-%d.tar", "--owner=x"]]
@@ -242,6 +253,13 @@ fn shards_in_the_tree_that_is_packed_are_refused_unless_they_are_left_out() {
         assert!(refused.stderr.contains("which is in the tree s that is packed"), "{}", refused.stderr);
     }
     assert_eq!(shards(&place, "s"), Vec::<String>::new());
+    // The folder is made if it is not there, and not in the tree.
+    let inside = ours(&place, &["pack", "-q", "s", "s/new/deep/%d.tar"]);
+    assert!(inside.code == Some(2) && !place.path().join("s/new").exists(), "{inside:?}");
+    let none = ours(&place, &["pack", "-q", "no such tree", "new/%d.tar"]);
+    assert!(none.code == Some(1) && !place.path().join("new").exists(), "{none:?}");
+    done(&ours(&place, &["pack", "-q", "s", "new/deep/%d.tar"]));
+    assert!(place.path().join("new/deep/0.tar").exists());
     let first = |number: u8| {
         let names = format!("s/out/{number}-%d.tar");
         done(&ours(&place, &["pack", "-q", "s", &names, "--exclude", "out/"]));

@@ -179,12 +179,24 @@ impl Division {
     }
 }
 
+/// The folder of a shard.
+fn folder_of(shard: &Path) -> &Path {
+    shard.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 /// Refuses shards that would be packed themselves, the next time at the latest: the same tree would not make
 /// the same shards.
 fn outside(source: &Path, shard: &Path, exclude: &[String]) -> Result<(), Refusal> {
-    let folder = shard.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // A folder that is not there is told where it is used.
-    let (Ok(tree), Ok(folder)) = (source.canonicalize(), folder.canonicalize()) else { return Ok(()) };
+    // Of a folder that will be made, what is there of its path decides.
+    let wanted = folder_of(shard);
+    let there = |above: &Path| {
+        let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
+        above.canonicalize().ok()
+    };
+    let mut above = wanted.ancestors();
+    let folder = above.find_map(|above| Some(there(above)?.join(wanted.strip_prefix(above).ok()?)));
+    // A source that is not there is told where it is used.
+    let (Ok(tree), Some(folder)) = (source.canonicalize(), folder) else { return Ok(()) };
     let Ok(below) = folder.strip_prefix(&tree) else { return Ok(()) };
     if let Some(excluded) = Excluded::by(exclude)? {
         let mut folders = below.ancestors().filter(|folder| !folder.as_os_str().is_empty());
@@ -200,7 +212,8 @@ fn outside(source: &Path, shard: &Path, exclude: &[String]) -> Result<(), Refusa
     )))
 }
 
-/// Packs the tree `source` into shards. A shard has its name when it is whole; one of that name is replaced.
+/// Packs the tree `source` into shards, and makes their folder if it is not there. A shard has its name when
+/// it is whole; one of that name is replaced.
 ///
 /// # Errors
 /// The shards would be in the tree; some of it could not be listed, it was stopped, or a shard cannot be
@@ -215,6 +228,12 @@ pub fn pack(
     let mut options = Options { exclude: packing.exclude.clone(), ..Options::default() };
     options.dereference = crate::Dereference::Never;
     outside(source, &names.name(0), &packing.exclude).map_err(NotMade::Refused)?;
+    let folder = names.name(0);
+    let folder = folder_of(&folder);
+    if source.is_dir() {
+        std::fs::create_dir_all(folder)
+            .map_err(|why| NotMade::Refused(Refusal::List(list_error(folder, why))))?;
+    }
     let mut found = listing::sorted(source, &names.name(0), &options, observer, control)?;
     let root = rustix::fs::openat(CWD, source, OPEN_DIRECTORY, Mode::empty())
         .map_err(|why| NotMade::Refused(Refusal::List(list_error(source, why.into()))))?;

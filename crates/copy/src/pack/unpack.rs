@@ -161,12 +161,18 @@ impl Index {
 
 /// Why an entry was not made.
 enum Failed {
-    Entry(Errno),
+    Entry(io::Error),
     Shard(io::Error),
 }
 
 impl From<Errno> for Failed {
     fn from(why: Errno) -> Failed {
+        Failed::Entry(why.into())
+    }
+}
+
+impl From<io::Error> for Failed {
+    fn from(why: io::Error) -> Failed {
         Failed::Entry(why)
     }
 }
@@ -197,7 +203,11 @@ impl Work<'_> {
             let path = || self.folder.join(path_of(&head.path));
             match self.entry(&head, &mut reader.input, &mut left, expected, &mut entered) {
                 Ok(()) => drop(self.totals.entries.fetch_add(1, Ordering::Relaxed)),
-                Err(Failed::Entry(why)) => self.tell(Error::system(ErrorKind::Create, path(), why)),
+                Err(Failed::Entry(why)) => {
+                    let error =
+                        Error { kind: ErrorKind::Create, path: path(), other: None, source: Some(why) };
+                    self.tell(error);
+                }
                 Err(Failed::Shard(why)) => return Err(why),
             }
             // What is left of it, and what fills its last block.
@@ -206,7 +216,12 @@ impl Work<'_> {
                 return Err(io::Error::other("the archive was cut off"));
             }
         }
-        Ok(())
+        match index.map(|mut index| index.0.next()) {
+            Some(Some(_)) => {
+                Err(io::Error::other("the shard ends before its index, so files are missing in it"))
+            }
+            Some(None) | None => Ok(()),
+        }
     }
 
     fn entry(
@@ -217,7 +232,7 @@ impl Work<'_> {
         expected: Option<blake3::Hash>,
         entered: &mut Option<(Vec<u8>, OwnedFd)>,
     ) -> Result<(), Failed> {
-        let path = plain(&head.path).ok_or(Errno::INVAL)?;
+        let path = plain(&head.path)?;
         let Some((folder, name)) = path.split_last().map(|(name, folder)| (folder, *name)) else {
             // The root of an archive that was made of `.`.
             return Ok(());
@@ -246,8 +261,9 @@ impl Work<'_> {
                 self.attributes(at, name, head)?;
             }
             Kind::HardLink => {
-                let link = plain(&head.link).ok_or(Errno::INVAL)?;
-                let (first, above) = link.split_last().ok_or(Errno::INVAL)?;
+                let link = plain(&head.link)?;
+                let (first, above) =
+                    link.split_last().ok_or_else(|| io::Error::other("a hard link to nothing"))?;
                 let above = self.enter(&above.join(&b'/'))?;
                 remove(at, name)?;
                 rustix::fs::linkat(&above, OsStr::from_bytes(first), at, name, AtFlags::empty())?;
@@ -294,7 +310,7 @@ impl Work<'_> {
     ) -> Result<Option<blake3::Hash>, Failed> {
         let mut hasher = hashes.then(blake3::Hasher::new);
         let mut room = vec![0; (size as usize).min(GATHERED_BYTES)];
-        let written = |why: io::Error| Failed::Entry(Errno::from_io_error(&why).unwrap_or(Errno::IO));
+        let written = Failed::Entry;
         let (mut rest, mut hole) = (size, false);
         while rest > 0 {
             let want = rest.min(room.len() as u64) as usize;
@@ -352,14 +368,14 @@ impl Work<'_> {
             std::mem::take(&mut *self.directories.lock().unwrap_or_else(PoisonError::into_inner));
         directories.sort_by(|one, other| other.path.cmp(&one.path));
         for head in directories {
-            let given = plain(&head.path).ok_or(Errno::INVAL).and_then(|path| {
+            let given = plain(&head.path).and_then(|path| {
                 let Some((name, above)) = path.split_last() else { return Ok(()) };
                 let above = self.enter(&above.join(&b'/'))?;
-                self.attributes(&above, OsStr::from_bytes(name), &head)
+                Ok(self.attributes(&above, OsStr::from_bytes(name), &head)?)
             });
             if let Err(why) = given {
                 let path = self.folder.join(path_of(&head.path));
-                self.tell(Error::system(ErrorKind::SetMode, path, why));
+                self.tell(Error { kind: ErrorKind::SetMode, path, other: None, source: Some(why) });
             }
         }
     }
@@ -386,13 +402,19 @@ impl Work<'_> {
 }
 
 /// The parts of a path that stays below the folder.
-fn plain(path: &[u8]) -> Option<Vec<&[u8]>> {
-    if path.starts_with(b"/") || path.contains(&0) {
-        return None;
+fn plain(path: &[u8]) -> io::Result<Vec<&[u8]>> {
+    if path.starts_with(b"/") {
+        return Err(io::Error::other("an absolute path, which would lead out of the folder"));
+    }
+    if path.contains(&0) {
+        return Err(io::Error::other("a zero byte in the path"));
     }
     let parts: Vec<&[u8]> =
         path.split(|byte| *byte == b'/').filter(|part| !matches!(*part, b"" | b".")).collect();
-    (!parts.contains(&b"..".as_slice())).then_some(parts)
+    match parts.contains(&b"..".as_slice()) {
+        true => Err(io::Error::other("`..` in the path, which would lead out of the folder")),
+        false => Ok(parts),
+    }
 }
 
 /// Removes what has an entry's name, unless it is a directory.

@@ -88,10 +88,10 @@ impl Handle {
     }
 
     /// Ends the workers with these sockets, which others listen on now. They accept what is in the backlog at
-    /// that moment, and nothing more. Requests that have begun are completed, however long they take;
-    /// connections that are idle are closed as by [`stop`](Self::stop). `upgraded_grace` is the time of
-    /// connections that speak another protocol.
-    pub fn release(&mut self, sockets: Sockets, upgraded_grace: Duration) -> Released {
+    /// that moment, and nothing more. Requests that have begun are completed, however long they take, streams
+    /// of events and connections that speak another protocol go on until they end; connections that are idle
+    /// are closed as by [`stop`](Self::stop).
+    pub fn release(&mut self, sockets: Sockets) -> Released {
         let leaving: Vec<_> = sockets.sockets.iter().map(|(me, _)| *me).collect();
         let crew = self.crew.release(&leaving);
         for me in crew.workers() {
@@ -101,7 +101,7 @@ impl Handle {
                 // Refused: the worker is gone already.
                 let _ = remote.spawn(move || async move {
                     if let Some(worker) = worker::here() {
-                        worker.set_drain(Duration::MAX, upgraded_grace);
+                        worker.give_way();
                     }
                     worker::stop_here();
                 });
@@ -151,11 +151,12 @@ impl Released {
         self.crew.workers().all(|worker| self.crew.has_ended(worker))
     }
 
-    /// Gives what has begun this long, counted from the release.
+    /// Gives what has begun this long, counted from the release; what has no end of its own ends as by a
+    /// stop.
     pub fn set_drain(&self, drain: Duration) {
         on_each(&self.workers, move || {
             if let Some(worker) = worker::here().filter(|worker| worker.is_leaving()) {
-                worker.set_drain(drain, drain);
+                worker.ends(drain);
             }
         });
     }

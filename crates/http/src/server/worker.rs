@@ -191,6 +191,8 @@ pub(crate) struct Worker {
     /// Of the settings, which can be replaced while the worker runs.
     drain: Cell<Duration>,
     upgraded_grace: Cell<Duration>,
+    /// Others have its place, and the server does not stop.
+    gives_way: Cell<bool>,
     connections_max: Cell<usize>,
     unsent_bytes_max: Cell<usize>,
     /// Bytes of memory that hold what is being sent, and what was received behind its requests.
@@ -268,7 +270,7 @@ impl ConnectionHost for Worker {
     }
 
     fn poll_stopping(&self, waiter: &mut Option<u64>, context: &mut Context<'_>) -> Poll<()> {
-        if self.stopping.get() {
+        if self.stopping.get() && !self.gives_way.get() {
             return Poll::Ready(());
         }
         self.waiters.wait(STOP, waiter, context);
@@ -310,6 +312,7 @@ impl Worker {
             requests_per_connection: Cell::new(settings.deadlines.requests_per_connection),
             drain: Cell::new(settings.drain),
             upgraded_grace: Cell::new(settings.upgraded_grace),
+            gives_way: Cell::new(false),
             connections_max: Cell::new(settings.connections_max),
             unsent_bytes_max: Cell::new(settings.unsent_bytes_max),
             handshakes: Handshakes::new(settings.handshakes_max),
@@ -395,6 +398,20 @@ impl Worker {
     pub(crate) fn set_drain(&self, drain: Duration, upgraded_grace: Duration) {
         self.drain.set(drain);
         self.upgraded_grace.set(upgraded_grace);
+    }
+
+    /// Others take its place: what has begun is completed, however long that takes, and what has no end of
+    /// its own goes on, until [`ends`](Self::ends).
+    pub(crate) fn give_way(&self) {
+        self.gives_way.set(true);
+        self.drain.set(Duration::MAX);
+    }
+
+    /// Bounds what goes on of a worker that gave way.
+    pub(crate) fn ends(&self, drain: Duration) {
+        self.gives_way.set(false);
+        self.set_drain(drain, drain);
+        self.waiters.wake(STOP);
     }
 
     /// Returns whether another worker has its listening socket.

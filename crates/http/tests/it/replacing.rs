@@ -5,15 +5,15 @@ use crate::over::Over;
 use crate::support::{Client, start, wait_until};
 use ringroad_engine::DriverName;
 use ringroad_engine::choose::{Wish, probe};
+use ringroad_engine::sync;
 use ringroad_engine::time::sleep;
-use ringroad_http::{Handle, Request, Server, ServerError, Sockets, get};
+use ringroad_http::{Body, Handle, Request, Response, Server, ServerError, Sockets, Upgraded, get};
 use std::io::{Read, Write};
 use std::num::NonZeroUsize;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
-
-const GRACE: Duration = Duration::from_secs(60);
 
 /// All drivers that can be had here.
 fn all() -> impl Iterator<Item = DriverName> {
@@ -70,7 +70,7 @@ drivers!(
                 let mut old = servers.pop().unwrap();
                 let sockets = old.sockets(some(2)).unwrap();
                 let new = instead(to, pages(), &sockets);
-                left.push((old.release(sockets, GRACE), old.stats()));
+                left.push((old.release(sockets), old.stats()));
                 assert_eq!((old.workers(), new.workers(), new.address()), (0, 2, address));
                 assert_eq!(new.choice().driver(), to);
                 servers.push(new);
@@ -108,11 +108,81 @@ drivers!(
         wait_until("the request comes", || old.counters().bytes_in > 0);
         let sockets = old.sockets(some(1)).unwrap();
         let new = instead(driver, with_slow(), &sockets);
-        let released = old.release(sockets, GRACE);
+        let released = old.release(sockets);
         assert_eq!(Client::new(new.address()).get("/").text(), "hello");
         let reply = client.reply();
         assert_eq!((reply.text(), reply.header("Connection")), ("done", Some("close")));
         released.wait().unwrap();
+    }
+);
+
+/// Whether this comes before the end.
+fn hears(client: &mut Client, what: &[u8]) -> bool {
+    let mut heard = Vec::new();
+    while !heard.windows(what.len()).any(|some| some == what) {
+        let more = client.some();
+        if more.is_empty() {
+            return false;
+        }
+        heard.extend(more);
+    }
+    true
+}
+
+/// Gives every byte back.
+async fn echo(upgraded: Upgraded) {
+    let (mut stream, mut bytes) = upgraded.into_parts();
+    while stream.write_all(bytes).await.0.is_ok() {
+        match stream.recv().await {
+            Ok(lease) if !lease.is_empty() => bytes = lease.to_vec(),
+            _ => return,
+        }
+    }
+}
+
+drivers!(
+    /// Some have no end of their own, and end with the server.
+    streams_of_events_and_other_protocols_go_on_where_they_began,
+    |driver: DriverName| {
+        let (send, events) = sync::bounded::<&'static str>(2);
+        let events = Arc::new(Mutex::new(Some(events)));
+        let pages = || {
+            let events = Arc::clone(&events);
+            let told = move |_: Request| {
+                let events = events.lock().unwrap().take().unwrap();
+                async { Response::new(Body::stream(events)).header("Content-Type", "text/event-stream") }
+            };
+            let server = pages().drain(Duration::ZERO).upgraded_grace(Duration::ZERO).route("/events", get(told));
+            server.route("/echo", get(|_: Request| async { Response::upgrade("echo", echo) }))
+        };
+        let mut old = start(driver, pages());
+        let mut told = Client::new(old.address());
+        told.send("GET /events HTTP/1.1\r\nHost: a\r\n\r\n");
+        send.try_send("data: one\n\n").unwrap();
+        assert!(hears(&mut told, b"data: one\n\n"));
+        let mut other = Client::new(old.address());
+        other.send("GET /echo HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n");
+        assert_eq!(other.reply().status, 101);
+        // One that is idle: it is closed when the worker has heard that it is to go.
+        let mut idle = Client::new(old.address());
+        assert_eq!(idle.get("/").status, 200);
+        let sockets = old.sockets(some(1)).unwrap();
+        let new = instead(driver, pages(), &sockets);
+        let released = old.release(sockets);
+        assert_eq!(idle.rest(), b"");
+        for round in 0..3 {
+            send.try_send("data: more\n\n").unwrap();
+            assert!(hears(&mut told, b"data: more\n\n"), "{round}");
+            other.send("again");
+            assert!(hears(&mut other, b"again"), "{round}");
+        }
+        assert!(!released.has_ended());
+        // The server ends: the events as if they were all.
+        released.set_drain(Duration::from_secs(60));
+        assert!(told.rest().ends_with(b"0\r\n\r\n"));
+        other.finish();
+        released.wait().unwrap();
+        drop(new);
     }
 );
 
@@ -124,7 +194,7 @@ drivers!(
         for _ in 0..100 {
             let sockets = old.sockets(some(1)).unwrap();
             let new = instead(driver, pages(), &sockets);
-            let released = old.release(sockets, GRACE);
+            let released = old.release(sockets);
             assert_eq!(Client::new(new.address()).get("/").text(), "hello");
             released.wait().unwrap();
             old = new;
@@ -142,7 +212,7 @@ drivers!(some_of_the_workers_may_go_and_the_others_stay, |driver: DriverName| {
     assert!(matches!(too_many, ServerError::NoSocket { wanted: 4, there: 3 }), "{too_many}");
     let sockets = old.sockets(some(2)).unwrap();
     let new = instead(DriverName::Epoll, pages(), &sockets);
-    let released = old.release(sockets, GRACE);
+    let released = old.release(sockets);
     released.wait().unwrap();
     assert_eq!((old.workers(), old.has_ended()), (1, false));
     // Connections of the worker that stays are kept.
@@ -191,7 +261,7 @@ drivers!(the_file_of_a_unix_socket_goes_with_the_last_server_that_has_it, |drive
     ask();
     let sockets = old.sockets(some(2)).unwrap();
     let new = instead(DriverName::Epoll, pages().bind(&at).unwrap(), &sockets);
-    let released = old.release(sockets, GRACE);
+    let released = old.release(sockets);
     drop(old);
     released.wait().unwrap();
     ask();

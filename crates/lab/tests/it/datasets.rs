@@ -203,6 +203,29 @@ fn a_scale_that_leaves_nothing_is_refused_before_anything_is_made() {
 }
 
 #[test]
+fn a_dataset_that_does_not_fit_is_refused_before_a_file_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let mount = |words: &[&str]| {
+        let done = std::process::Command::new(words[0]).args(&words[1..]).arg(folder.path()).output();
+        done.is_ok_and(|output| output.status.success())
+    };
+    if !mount(&["mount", "-t", "tmpfs", "-o", "size=1m", "ringroad"]) {
+        eprintln!("skipped: a file system of one megabyte could not be mounted");
+        return;
+    }
+    let root = folder.path().join("new");
+    let fits =
+        make("2x100K".parse().unwrap(), 1.0, &folder.path().join("fits"), 1).map_err(|why| why.to_string());
+    let error = make(Dataset::Coco, 1.0, &root, 1).unwrap_err();
+    let left = std::fs::read_dir(&root).map(Iterator::count).ok();
+    let _ = mount(&["umount"]);
+    assert_eq!(fits.map(|made| made.files), Ok(2));
+    assert!(matches!(error, DatasetError::Room { bytes: 90_750_000_000, .. }), "{error}");
+    assert!(error.to_string().contains("the files take 84.5 GiB"), "{error}");
+    assert_eq!(left, Some(0));
+}
+
+#[test]
 fn names_that_are_no_dataset_are_refused() {
     for name in
         ["", "ImageNet", "x", "10x", "x10", "0x5", "10x5/0", "10x5/11", "10x99999999999999999999", "-1x5"]

@@ -151,6 +151,7 @@ fn full() -> Record {
                 clock: Some(clock.clone()),
                 machine: Some("a boot".into()),
                 told: Some(json!({})),
+                hash: Some("hash".into()),
             }),
             parts: vec![OfPart {
                 index: 1,

@@ -284,7 +284,7 @@ impl Service {
         one.groups.push(new);
         let Some(old) = one.groups.get_mut(index) else { return };
         let sockets = std::mem::take(&mut started.sockets);
-        let released = old.handle.release(sockets, self.made_with.drain);
+        let released = old.handle.release(sockets);
         let group = (old.handle.workers() == 0).then(|| (old.id, old.handle.stats()));
         self.leaving.push(Leaving { released, since: Instant::now(), group });
     }

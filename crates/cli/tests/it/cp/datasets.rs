@@ -280,6 +280,102 @@ fn nothing_is_deleted_beyond_a_bound_by_a_pattern_through_a_link_or_of_the_copys
 }
 
 #[test]
+fn a_list_that_cannot_have_a_name_says_which_one_can() {
+    use std::os::unix::ffi::OsStrExt;
+    let place = place();
+    fs::write(place.path().join("s").join(std::ffi::OsStr::from_bytes(b"caf\xe9")), "x").unwrap();
+    for (list, code, hint) in [("list.b3", 4, true), ("list.ndjson", 0, false)] {
+        done(&cp(&place, &["-a", &format!("--manifest={list}"), "-T", "s", "d"]));
+        let checked = run(ringroad(["manifest", "check", list, "d"]).current_dir(place.path()));
+        assert_eq!(checked.code, Some(code), "{checked:?}");
+        assert_eq!(checked.stderr.contains("cp --manifest FILE.ndjson makes one"), hint, "{checked:?}");
+    }
+}
+
+/// A folder that is mounted over another, until it is dropped.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    fn over(what: &Path, over: &Path) -> Option<Mounted> {
+        match rustix::mount::mount_bind(what, over) {
+            Ok(()) => Some(Mounted(over.to_path_buf())),
+            Err(why) => {
+                skip("what is mounted stays", &format!("mounting over a folder: {why}"));
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH);
+    }
+}
+
+#[test]
+fn a_folder_that_the_source_has_not_keeps_what_a_pattern_matches_and_the_rest_of_it_is_deleted() {
+    for pattern in ["--exclude=keep.*", "--exclude=extra/deep/keep.me", "--exclude=/*/deep/keep*"] {
+        let place = place();
+        let at = |name: &str| place.path().join(name);
+        fs::write(at("s/a"), "a").unwrap();
+        fs::create_dir_all(at("d/extra/deep")).unwrap();
+        fs::create_dir_all(at("d/extra/other/deep")).unwrap();
+        for name in ["d/extra/deep/keep.me", "d/extra/deep/x", "d/extra/other/deep/x", "d/extra/y"] {
+            fs::write(at(name), "x").unwrap();
+        }
+        let words = ["-a", "--delete", "--json", pattern, "-T", "s", "d"];
+        let planned = cp(&place, &[&["--dry-run"], &words[..]].concat());
+        // Three files and two folders; the folders that lead to what stays are none of them.
+        assert_eq!((planned.code, &counts(&planned)["deleted"]), (Some(0), &5.into()), "{planned:?}");
+        let bounded = cp(&place, &[&["--max-delete=4"], &words[..]].concat());
+        assert!(bounded.code == Some(1) && at("d/extra/y").exists(), "{bounded:?}");
+        let deleted = cp(&place, &[&["--max-delete=5"], &words[..]].concat());
+        done(&deleted);
+        assert_eq!(counts(&deleted)["deleted"], 5, "{deleted:?}");
+        assert!(at("d/extra/deep/keep.me").exists(), "{pattern}");
+        assert!(!at("d/extra/y").exists() && !at("d/extra/deep/x").exists() && !at("d/extra/other").exists());
+    }
+}
+
+#[test]
+fn what_is_mounted_at_the_destination_stays_and_the_rest_is_deleted() {
+    let place = place();
+    let at = |name: &str| place.path().join(name);
+    fs::write(at("s/a"), "a").unwrap();
+    fs::create_dir_all(at("disk/data")).unwrap();
+    fs::write(at("disk/data/x"), "x").unwrap();
+    fs::create_dir_all(at("d/extra/mounted")).unwrap();
+    fs::write(at("d/extra/y"), "y").unwrap();
+    let Some(_mounted) = Mounted::over(&at("disk"), &at("d/extra/mounted")) else { return };
+    for more in [&["--dry-run"][..], &[]] {
+        let outcome = cp(&place, &[more, &["-a", "--delete", "-T", "s", "d"]].concat());
+        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        assert!(outcome.stderr.contains("d/extra/mounted: a file system is mounted there"), "{outcome:?}");
+        assert!(at("disk/data/x").exists());
+        assert_eq!(at("d/extra/y").exists(), !more.is_empty());
+    }
+    done(&cp(&place, &["-a", "--delete", "--exclude=mounted/", "-T", "s", "d"]));
+    assert!(at("disk/data/x").exists());
+}
+
+#[test]
+fn nothing_is_deleted_through_a_destination_that_is_a_link_and_refused() {
+    let place = place();
+    let at = |name: &str| place.path().join(name);
+    fs::write(at("s/a"), "a").unwrap();
+    fs::create_dir(at("other")).unwrap();
+    fs::write(at("other/x"), "x").unwrap();
+    std::os::unix::fs::symlink("other", at("d")).unwrap();
+    let refused = cp(&place, &["-a", "--delete", "-T", "s", "d"]);
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(at("other/x").exists(), "{refused:?}");
+    // Where the link is used as the folder, that one is made like the source.
+    done(&cp(&place, &["-a", "--delete", "s/.", "d"]));
+    assert!(at("other/a").exists() && !at("other/x").exists());
+}
+
+#[test]
 fn nothing_is_deleted_if_some_of_the_source_cannot_be_listed() {
     let Some(fuse) = Fuse::mount(Faults::default()) else { return };
     fs::create_dir(fuse.mounted.join("d3")).unwrap();
