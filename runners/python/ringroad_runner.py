@@ -1222,17 +1222,17 @@ def asgi_server(asyncio, loop, control, app, welcome):
                         if self.bodyless and self.declared is not None:
                             body = b""
                         lines = b"\0".join(self.lines)
-                        self.over = self.sent = True
-                        self.link.write(
-                            b"".join(
-                                (
-                                    HEAD.pack(6 + len(lines) + len(body), RESPONSE, END, self.status, self.stream),
-                                    ANSWER.pack(len(lines), len(self.lines) >> 1),
-                                    lines,
-                                    body,
-                                )
+                        out = b"".join(
+                            (
+                                HEAD.pack(6 + len(lines) + len(body), RESPONSE, END, self.status, self.stream),
+                                ANSWER.pack(len(lines), len(self.lines) >> 1),
+                                lines,
+                                body,
                             )
                         )
+                        # Not before: a body that is no bytes has raised above.
+                        self.over = self.sent = True
+                        self.link.write(out)
                         return self.notify()
                 return await self.body(bytes(body), more)
             if kind == "http.response.trailers":
