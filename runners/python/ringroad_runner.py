@@ -754,6 +754,16 @@ class Wsgi:
                 if self.waiting:
                     state.notify_all()
 
+    def look(self):
+        """Takes what has come, without waiting, if no other thread waits for it: a client may have left."""
+        if self.leading:
+            return
+        with self.state:
+            if not self.leading:
+                self.take(self.poll.poll(0))
+                if self.waiting:
+                    self.state.notify_all()
+
     def take(self, events):
         """Reads the links that have something."""
         for number, _ in events:
@@ -954,6 +964,7 @@ class Exchange:
         if not isinstance(data, (bytes, bytearray, memoryview)):
             raise TypeError("the body must be bytes, not %s" % type(data).__name__)
         request = self.request
+        self.server.look()
         if request.aborted:
             raise ClientDisconnected("the client has left")
         out = b"" if self.sent else self.head(0)
@@ -1007,7 +1018,9 @@ class Exchange:
             for data in result:
                 if data:
                     self.write(data)
-                elif request.aborted:
+                    continue
+                self.server.look()
+                if request.aborted:
                     raise ClientDisconnected("the client has left")
         short = self.declared is not None and self.length < self.declared and not self.nothing_allowed()
         if short:

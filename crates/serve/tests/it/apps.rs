@@ -191,6 +191,48 @@ drivers!(an_answer_that_is_not_allowed_costs_its_request_and_no_place, |driver: 
     }
 });
 
+/// A body without an end soon, with or without bytes.
+const LEFT: &str = r#"
+import os, sys, time
+
+class Body:
+    def __init__(self, piece):
+        self.pieces = self.yielded(piece)
+        self.is_over = False
+
+    def yielded(self, piece):
+        yield b"first"
+        for _ in range(6000):
+            time.sleep(0.001)
+            yield piece
+        self.is_over = True
+
+    def __iter__(self):
+        return self.pieces
+
+    def close(self):
+        print("closed at its end" if self.is_over else "closed before its end", flush=True)
+
+def app(environ, start_response):
+    start_response("200 OK", [])
+    return Body(b"more" if environ["PATH_INFO"] == "/bytes" else b"")
+"#;
+
+drivers!(an_iterable_of_a_wsgi_application_ends_when_its_client_has_left, |driver: DriverName| {
+    if !python() {
+        return;
+    }
+    let text = "[[app]]\nname = \"web\"\napp = \"left:app\"\npython = \"python3\"\nworkers = 1\n\
+                queue_timeout = \"2m\"\n[[route]]\npath = \"/\"\nkind = \"app\"\napp = \"web\"\n";
+    let site = start(driver, text, |folder| write(folder, "left.py", LEFT));
+    for path in ["/bytes", "/empty"] {
+        let mut client = site.client();
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")).until(b"first").unwrap();
+        drop(client);
+        assert!(told(&site, "closed").ends_with("closed before its end"), "{path}");
+    }
+});
+
 drivers!(an_asgi_application_gets_and_gives_what_its_specification_says, |driver: DriverName| {
     if !python() {
         return;
