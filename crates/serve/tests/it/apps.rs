@@ -440,6 +440,8 @@ drivers!(a_request_that_takes_too_long_is_504_and_its_worker_is_replaced, |drive
     let pid = client.get("/pid").text().to_owned();
     assert_eq!(client.get("/sleep?3600").status, 504);
     told(&site, "killed: a request that was given up goes on");
+    // And where the program was.
+    told(&site, "wsgi_app.py\", line");
     let reply = client.get("/pid");
     assert!(reply.status == 200 && reply.text() != pid, "{reply:?}");
 });
