@@ -31,7 +31,7 @@ U32 = struct.Struct("<I")
 ANSWER = struct.Struct("<IH")
 PIECE = 64 << 10
 
-HELLO, WELCOME, READY, PING, PONG, STOP, DRAIN, LOG, LINK, FORK, _, FAILED, EXITED = range(1, 14)
+HELLO, WELCOME, READY, PING, PONG, STOP, DRAIN, LOG, LINK, FORK, LATE, FAILED, EXITED, STEP, PART = range(1, 16)
 REQUEST, BODY, CREDIT, ABORT, RESPONSE, INFORMATIONAL, TRAILERS, SENDFILE, RESET, OPENED = range(16, 26)
 WS_OPEN, WS_ACCEPT, WS_DATA, WS_CLOSE = range(32, 36)
 TASK_SUBMIT, TASK, TASK_DONE, TASK_RESULT, MESSAGE = range(48, 53)
@@ -44,6 +44,8 @@ TEXT, BINARY = 1, 2
 MESSAGE_COST, MESSAGE_MOST = 16, 16 << 20
 # The longest payload. A longer one says that the two sides do not agree where frames begin: the link is of no use.
 PAYLOAD_MOST = 16 << 20
+# What STEP says in aux: the control link is read during the step.
+READS = 1
 # What RESET says in aux: the request failed, it was never begun, the application raised.
 FAILED_HERE, UNHANDLED, RAISED = 0, 1, 2
 TO_END = (1 << 64) - 1
@@ -382,15 +384,52 @@ def fail(control, text):
     os._exit(3)
 
 
-def load(target, factory):
+def load(control, target, factory):
     """The application that a target names."""
     module, _, attribute = target.partition(":")
     if attribute.endswith("()"):
         attribute, factory = attribute[:-2], True
+    control.send(STEP, ("the import of %s" % module).encode("utf-8", "replace"))
     app = importlib.import_module(module)
     for name in attribute.split("."):
         app = getattr(app, name)
-    return app() if factory else app
+    if not factory:
+        return app
+    control.send(STEP, ("the factory %s()" % attribute).encode("utf-8", "replace"))
+    return app()
+
+
+def tell_aborts():
+    """Has SIGABRT, with which the server ends a process that hangs, print where each thread is."""
+    try:
+        import faulthandler
+
+        faulthandler.enable()
+    except (ImportError, OSError, RuntimeError, ValueError):
+        pass
+
+
+def suspended(coroutine):
+    """Where a coroutine waits, outermost first, as a traceback shows it; without this file and the event loop."""
+    lines = []
+    for _ in range(100):
+        frame, inner = None, None
+        for kind in ("cr", "ag", "gi"):
+            frame = getattr(coroutine, kind + "_frame", frame)
+            inner = getattr(coroutine, "gi_yieldfrom" if kind == "gi" else kind + "_await", inner)
+        if hasattr(coroutine, "get_coro"):
+            inner = coroutine.get_coro()
+        if frame is not None and frame.f_code.co_filename != is_import.__code__.co_filename:
+            lines += traceback.format_list(traceback.StackSummary.extract([(frame, frame.f_lineno)]))
+        if inner is None:
+            # A step of a generator, or the wait for a task: only its references tell of which.
+            known = ("ag_frame", "cr_frame", "get_coro") if frame is None else ()
+            found = [one for one in gc.get_referents(coroutine) if any(hasattr(one, name) for name in known)]
+            inner = found[0] if found else None
+        if inner is None:
+            break
+        coroutine = inner
+    return "".join(lines)
 
 
 def check_arguments(app, target):
@@ -440,10 +479,11 @@ def main():
     target = sys.argv[1]
     sys.argv = [target]
     sys.path.insert(0, os.getcwd())
+    tell_aborts()
     welcome = greet(control)
     sys.modules["ringroad"] = TASKS.module()
     try:
-        app = load(target, welcome.get("factory"))
+        app = load(control, target, welcome.get("factory"))
     except BaseException as error:
         fail(control, "%s: %s" % (type(error).__name__, error))
     kind = None
@@ -553,8 +593,10 @@ class WsgiLink:
         self.requests = {}
         self.lock = threading.Lock()
 
-    def send(self, data):
+    def send(self, data, request):
         with self.lock:
+            if request.parted:
+                raise ClientDisconnected("the stream was ended")
             try:
                 self.sock.sendall(data)
             except OSError:
@@ -562,13 +604,32 @@ class WsgiLink:
 
 
 class WsgiRequest:
-    __slots__ = ("link", "stream", "head", "pieces", "ended", "aborted", "credit", "opened", "taken")
+    __slots__ = (
+        "link", "stream", "head", "pieces", "ended", "aborted", "credit", "opened", "taken", "is_events", "parted",
+    )  # fmt: skip
 
     def __init__(self, link, stream, head, first, ended, window):
         self.link, self.stream, self.head = link, stream, head
         self.pieces = deque([first]) if first else deque()
         self.ended, self.aborted, self.opened = ended, False, False
         self.credit, self.taken = window, len(first)
+        # The answer is a stream of events; it was ended here, and the application has not noticed yet.
+        self.is_events = self.parted = False
+
+    def send(self, data):
+        self.link.send(data, self)
+
+    def part(self):
+        """Ends a stream of events, whatever the application does."""
+        if not self.is_events or self.aborted:
+            return
+        # With the lock: nothing of the application may come behind the end.
+        with self.link.lock:
+            self.parted = self.aborted = True
+            try:
+                self.link.sock.sendall(frame(BODY, self.stream, b"", END))
+            except OSError:
+                pass  # The server is gone; the reading side sees it.
 
 
 class Input:
@@ -587,7 +648,7 @@ class Input:
             self.rest = self.rest + piece if self.rest else piece
             request.taken += len(piece)
             if request.taken >= self.server.window // 2 and not request.ended:
-                request.link.send(frame(CREDIT, request.stream, U32.pack(request.taken)))
+                request.send(frame(CREDIT, request.stream, U32.pack(request.taken)))
                 request.taken = 0
             return True
         if not request.ended:
@@ -641,6 +702,12 @@ class Input:
         if not line:
             raise StopIteration
         return line
+
+
+def is_events(lines):
+    """Whether an answer with these lines is a stream of events, which has no end and is asked for again."""
+    pairs = zip(lines[::2], lines[1::2])
+    return any(name.lower() == b"content-type" and value.startswith(b"text/event-stream") for name, value in pairs)
 
 
 class FileWrapper:
@@ -719,6 +786,11 @@ class Wsgi:
                     self.wake()
                 elif kind == STOP:
                     self.stop()
+                elif kind == PART:
+                    for link in list(self.links.values()):
+                        for request in list(link.requests.values()):
+                            request.part()
+                    self.wake()
 
     def stop(self):
         self.stopping = True
@@ -753,6 +825,16 @@ class Wsgi:
                 self.take(events)
                 if self.waiting:
                     state.notify_all()
+
+    def look(self):
+        """Takes what has come, without waiting, if no other thread waits for it: a client may have left."""
+        if self.leading:
+            return
+        with self.state:
+            if not self.leading:
+                self.take(self.poll.poll(0))
+                if self.waiting:
+                    self.state.notify_all()
 
     def take(self, events):
         """Reads the links that have something."""
@@ -894,7 +976,7 @@ class Exchange:
             finally:
                 if not self.over:
                     self.over = True
-                    request.link.send(frame(RESET, request.stream, b"given up"))
+                    request.send(frame(RESET, request.stream, b"given up"))
 
     def failed(self, text):
         sys.stderr.write(text)
@@ -902,7 +984,7 @@ class Exchange:
         if not self.over:
             self.over = True
             shown = text.encode("utf-8", "replace") if self.server.dev else b"the application raised an exception"
-            self.request.link.send(frame(RESET, self.request.stream, shown, aux=RAISED))
+            self.request.send(frame(RESET, self.request.stream, shown, aux=RAISED))
 
     def start_response(self, status, headers, exc_info=None):
         if exc_info:
@@ -939,7 +1021,7 @@ class Exchange:
                 raise ValueError("a header value has a line break: %r: %r" % (name, value))
             lines += (name.encode("latin-1"), value.strip().encode("latin-1"))
         if not self.sent:
-            self.request.link.send(frame(INFORMATIONAL, self.request.stream, head_payload(lines), 0, 103))
+            self.request.send(frame(INFORMATIONAL, self.request.stream, head_payload(lines), 0, 103))
 
     def nothing_allowed(self):
         return self.bodyless or self.status in (204, 304)
@@ -954,9 +1036,11 @@ class Exchange:
         if not isinstance(data, (bytes, bytearray, memoryview)):
             raise TypeError("the body must be bytes, not %s" % type(data).__name__)
         request = self.request
+        self.server.look()
         if request.aborted:
             raise ClientDisconnected("the client has left")
-        out = b"" if self.sent else self.head(0)
+        begins = not self.sent
+        out = self.head(0) if begins else b""
         if self.declared is not None and self.length + len(data) > self.declared and not self.nothing_allowed():
             sys.stderr.write("the answer is longer than its Content-Length; the rest is left out\n")
             data = data[: self.declared - self.length]
@@ -968,7 +1052,7 @@ class Exchange:
         while at < len(data):
             if not request.credit:
                 if out:
-                    request.link.send(out)
+                    request.send(out)
                     out = b""
                 self.server.wait_for(lambda: request.credit or request.aborted)
                 if request.aborted:
@@ -978,7 +1062,10 @@ class Exchange:
             at += len(piece)
             out += frame(BODY, request.stream, piece)
         if out:
-            request.link.send(out)
+            request.send(out)
+        if begins and self.server.dev:
+            # Not before its head was sent: the thread of the control link may end it from here on.
+            request.is_events = self.declared is None and is_events(self.lines)
 
     def answer(self, result):
         request = self.request
@@ -999,7 +1086,7 @@ class Exchange:
                     raise ClientDisconnected("the client has left")
                 out = self.head(END, b"" if self.nothing_allowed() and self.declared is not None else data)
                 self.over = True
-                request.link.send(out)
+                request.send(out)
                 return
             self.length = 0
             self.write(data)
@@ -1007,7 +1094,9 @@ class Exchange:
             for data in result:
                 if data:
                     self.write(data)
-                elif request.aborted:
+                    continue
+                self.server.look()
+                if request.aborted:
                     raise ClientDisconnected("the client has left")
         short = self.declared is not None and self.length < self.declared and not self.nothing_allowed()
         if short:
@@ -1015,7 +1104,7 @@ class Exchange:
             return self.failed(text)
         out = self.head(END) if not self.sent else frame(BODY, request.stream, b"", END)
         self.over = True
-        request.link.send(out)
+        request.send(out)
 
     def send_file(self, wrapper):
         """Lets the server send a regular file. False: it is none."""
@@ -1038,7 +1127,7 @@ class Exchange:
         payload = struct.pack("<QQ", offset, length) + path
         out = self.head(FILE_FOLLOWS) + frame(SENDFILE, request.stream, payload, END)
         self.over = True
-        request.link.send(out)
+        request.send(out)
         # The descriptor stays open until the server has opened the file.
         self.server.wait_for(lambda: request.opened or request.aborted)
         return True
@@ -1206,6 +1295,13 @@ def asgi_server(asyncio, loop, control, app, welcome):
         def stop(self):
             self.end(0, "")
 
+        def part(self):
+            """Ends a stream of events, whatever the application does."""
+            if self.sent and not self.over and self.declared is None and is_events(self.lines):
+                self.over = True
+                self.link.write(frame(BODY, self.stream, b"", END))
+                self.stop()
+
         async def send(self, message):
             kind = message["type"]
             if self.aborted:
@@ -1222,17 +1318,17 @@ def asgi_server(asyncio, loop, control, app, welcome):
                         if self.bodyless and self.declared is not None:
                             body = b""
                         lines = b"\0".join(self.lines)
-                        self.over = self.sent = True
-                        self.link.write(
-                            b"".join(
-                                (
-                                    HEAD.pack(6 + len(lines) + len(body), RESPONSE, END, self.status, self.stream),
-                                    ANSWER.pack(len(lines), len(self.lines) >> 1),
-                                    lines,
-                                    body,
-                                )
+                        out = b"".join(
+                            (
+                                HEAD.pack(6 + len(lines) + len(body), RESPONSE, END, self.status, self.stream),
+                                ANSWER.pack(len(lines), len(self.lines) >> 1),
+                                lines,
+                                body,
                             )
                         )
+                        # Not before: a body that is no bytes has raised above.
+                        self.over = self.sent = True
+                        self.link.write(out)
                         return self.notify()
                 return await self.body(bytes(body), more)
             if kind == "http.response.trailers":
@@ -1464,6 +1560,10 @@ def asgi_server(asyncio, loop, control, app, welcome):
                 self.close(1012, "the server restarts")
             self.end(1012, "the server restarts")
 
+        def part(self):
+            if self.state == "accepted":
+                self.stop()
+
         async def receive(self):
             if not self.told:
                 self.told = True
@@ -1678,14 +1778,22 @@ def asgi_server(asyncio, loop, control, app, welcome):
             for number in (signal.SIGTERM,):
                 loop.add_signal_handler(number, self.stop)
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-            lifespan = Lifespan()
-            if not await lifespan.start():
-                sys.stderr.write("the application refused to start (%s)\n" % lifespan.message)
-                control.send(FAILED, lifespan.message.encode("utf-8", "replace"))
-                return 3
             control.sock.setblocking(False)
             TASKS.reader = threading.get_ident()
             loop.add_reader(control.sock.fileno(), self.control_ready)
+            control.send(STEP, b"lifespan.startup", 0, 0, READS)
+            self.lifespan = lifespan = Lifespan()
+            started = loop.create_task(lifespan.start())
+            await asyncio.wait([started, self.stopped], return_when=asyncio.FIRST_COMPLETED)
+            if not started.done():
+                # It is not needed any more. What is left open is closed where a cancelled task does that.
+                lifespan.task.cancel()
+                await asyncio.wait([lifespan.task], timeout=2)
+                return 0
+            if not started.result():
+                sys.stderr.write("the application refused to start (%s)\n" % lifespan.message)
+                control.send(FAILED, lifespan.message.encode("utf-8", "replace"))
+                return 3
             most = welcome.get("concurrency") or 1000
             ready = {"codec": "asgi", "concurrency": most, "websocket": True}
             control.send(READY, json.dumps(ready).encode())
@@ -1720,6 +1828,20 @@ def asgi_server(asyncio, loop, control, app, welcome):
                     create_task(loop.create_unix_connection(Link, sock=sock))
                 elif kind == STOP:
                     self.stop()
+                elif kind == PART:
+                    for link in self.links:
+                        for request in list(link.requests.values()):
+                            request.part()
+                elif kind == LATE:
+                    self.late()
+
+        def late(self):
+            """It has not started in time: says where, and ends."""
+            if not self.lifespan.started.done():
+                where = suspended(self.lifespan.task)
+                sys.stderr.write("lifespan.startup waits here:\n%s" % where if where else "lifespan.startup waits\n")
+                sys.stderr.flush()
+            os._exit(3)
 
         def pong(self, begun):
             lag = int((loop.time() - begun) * 1e6)
@@ -1748,7 +1870,9 @@ def asgi_server(asyncio, loop, control, app, welcome):
                 await app(scope, self.receive, self.send)
             except BaseException as error:
                 self.supported = False
-                if isinstance(error, SystemExit) and not self.started.done():
+                if server.stopping and isinstance(error, asyncio.CancelledError):
+                    pass  # Cancelled here: it is not needed any more.
+                elif isinstance(error, SystemExit) and not self.started.done():
                     # It has ended the program: a setting is missing, or the like.
                     text = "" if error.code is None else ": %s" % error.code
                     self.refuse("it exited at lifespan.startup" + text)

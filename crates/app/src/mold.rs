@@ -15,7 +15,7 @@ use serde_json::json;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Task workers that a program may ask for, as a configuration may.
 const TASKS_MAX: u64 = 1024;
@@ -35,6 +35,10 @@ pub(crate) struct Mold {
     err: Lines,
     tail: Tail,
     failure: Option<String>,
+    /// What it is at before it is ready.
+    step: Option<String>,
+    /// It was sent SIGABRT, and is killed at this time.
+    killed_at: Option<Instant>,
 }
 
 impl Mold {
@@ -55,6 +59,8 @@ impl Mold {
             err: Lines::default(),
             tail: Tail::default(),
             failure: None,
+            step: None,
+            killed_at: None,
         })
     }
 
@@ -107,16 +113,21 @@ impl Mold {
                     let wanted = ready.get("tasks").and_then(serde_json::Value::as_u64).unwrap_or(0);
                     self.tasks = wanted.min(TASKS_MAX) as usize;
                 }
+                Kind::STEP => self.step = Some(String::from_utf8_lossy(frame.payload).into_owned()),
                 Kind::FAILED => self.failure = Some(String::from_utf8_lossy(frame.payload).into_owned()),
                 _ => {}
             }
         }
         self.received = received.get(place..).unwrap_or_default().to_vec();
         let Some(status) = ended else { return Ok(()) };
-        let why =
-            self.failure.take().unwrap_or_else(|| format!("the process that imports ended with {status}"));
         let tail = self.tail.text();
-        Err(if tail.is_empty() { why } else { tail })
+        Err(match self.failure.take() {
+            // What it printed is where it was.
+            Some(why) if self.killed_at.is_some() => format!("{why}\n{tail}").trim_end().to_owned(),
+            _ if !tail.is_empty() => tail,
+            Some(why) => why,
+            None => format!("the process that imports ended with {status}"),
+        })
     }
 
     /// Forks a worker: its control link, and its process, the id of which is not known yet.
@@ -144,10 +155,18 @@ impl Mold {
         let _ = self.control.send(Kind::EXITED, &pid.to_le_bytes(), &[]);
     }
 
-    /// It did not become ready in time.
-    pub(crate) fn give_up(&mut self, why: String) {
-        self.failure = Some(why);
-        self.process.kill();
+    /// It did not become ready within `span`: it prints where it is, and ends; after `patience` by force.
+    pub(crate) fn give_up(&mut self, span: Duration, now: Instant, patience: Duration) {
+        match self.killed_at {
+            None => {
+                let step = self.step.as_deref().map(|step| format!(": {step} has not ended"));
+                self.failure = Some(format!("not imported within {span:?}{}", step.unwrap_or_default()));
+                self.killed_at = Some(now + patience);
+                self.process.abort();
+            }
+            Some(at) if now >= at => self.process.kill(),
+            Some(_) => {}
+        }
     }
 }
 

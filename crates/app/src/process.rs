@@ -12,7 +12,7 @@ use crate::slot::TASK_SLOT;
 use command_fds::{CommandFdExt, FdMapping};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::MemfdFlags;
-use rustix::process::{Pid, PidfdFlags, Signal};
+use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal};
 use std::fs::File;
 use std::io::{self, PipeReader, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -325,6 +325,17 @@ impl Process {
     /// Sets it for all threads of all processes of the group, which the process leads.
     fn set_priority(&self, priority: i32) -> bool {
         self.pid.is_some_and(|pid| rustix::process::setpriority_pgrp(Some(pid), priority.min(19)).is_ok())
+    }
+
+    /// Ends it with SIGABRT, on which the runner for Python prints where each thread is. Nothing but that is
+    /// wanted: there is no core dump, which takes long.
+    pub(crate) fn abort(&self) {
+        if let Some(pid) = self.pid {
+            let none = Rlimit { current: Some(0), maximum: Some(0) };
+            // Where that is forbidden, it is a process of another user, which has its own limit.
+            let _ = rustix::process::prlimit(Some(pid), Resource::Core, none);
+        }
+        self.signal(Signal::ABORT);
     }
 
     /// Ends it and everything in its group.

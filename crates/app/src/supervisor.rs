@@ -59,6 +59,8 @@ const HTTP_CONCURRENCY: u32 = 256;
 const GROW_AFTER: Duration = Duration::from_millis(200);
 /// A try that is due for longer waits for something else than time.
 const TRY_GRACE: Duration = Duration::from_millis(5);
+/// How long a process may take to say where it is when it has not started in time, and then to end.
+const LAST_WORDS: Duration = Duration::from_secs(3);
 /// Messages of other workers that may wait for one that does not read; more are dropped.
 const MESSAGES_BYTES_MAX: usize = 4 << 20;
 
@@ -166,6 +168,10 @@ struct Proc {
     wanted: Option<&'static str>,
     /// The reason of a failure, where the worker told one.
     failure: Option<String>,
+    /// What it is at before it is ready, where it says so.
+    step: Option<Step>,
+    /// It ends by itself, or is killed at this time.
+    ending: Option<Ending>,
     requests_max: u64,
     age_max: Duration,
     /// Since when its control link is closed.
@@ -198,6 +204,23 @@ impl Proc {
         self.is_task() && self.phase == Phase::Ready && self.hears() && self.task.is_none()
     }
 
+    /// What a process that is not ready hangs at.
+    fn hangs_at(&self) -> String {
+        if let Some(failure) = &self.failure {
+            failure.clone()
+        } else if self.greeted {
+            "the health check has no answer".to_owned()
+        } else if let Some(step) = &self.step {
+            format!("{} has not ended", step.what)
+        } else if self.process.is_unknown() {
+            "the process that imports has not forked it".to_owned()
+        } else if self.listening.is_some() {
+            "nothing answers at its socket".to_owned()
+        } else {
+            "it has not said what it is at".to_owned()
+        }
+    }
+
     /// Sends SIGTERM, and notes it.
     fn terminate(&mut self) {
         self.terminated = true;
@@ -209,6 +232,22 @@ impl Proc {
         let served = self.worker.as_ref().map_or(0, |worker| worker.served.load(Ordering::Relaxed));
         self.worker.is_some() && (served > 0 || now.duration_since(self.started) >= SETTLED)
     }
+}
+
+/// What a process is at before it is ready.
+struct Step {
+    what: String,
+    /// It reads its control link meanwhile.
+    reads: bool,
+}
+
+/// What comes when a process that hangs does not end by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    /// It was asked where it is. SIGABRT follows.
+    Asked(Instant),
+    /// It was sent SIGABRT. SIGKILL follows.
+    Aborted(Instant),
 }
 
 /// A slot in a text.
@@ -382,7 +421,7 @@ impl Supervisor {
         let now = Instant::now();
         for mold in &mut self.molds {
             if !mold.is_ready && now.duration_since(mold.started) > self.settings.start_timeout {
-                mold.give_up(format!("not imported within {:?}", self.settings.start_timeout));
+                mold.give_up(self.settings.start_timeout, now, LAST_WORDS);
             }
             if let Err(why) = mold.hear(&self.say, &self.ground) {
                 ended.push((mold.generation, mold.is_ready, why));
@@ -747,6 +786,10 @@ impl Supervisor {
                     proc.lag = Duration::from_micros(u64::from(lag));
                 }
             }
+            Kind::STEP => {
+                let what = String::from_utf8_lossy(payload).into_owned();
+                proc.step = Some(Step { what, reads: frame.aux & rwp::READS != 0 });
+            }
             Kind::DRAIN => proc.wanted = proc.wanted.or(Some("asked")),
             Kind::FAILED => proc.failure = Some(String::from_utf8_lossy(payload).into_owned()),
             Kind::LOG => {
@@ -980,6 +1023,12 @@ impl Supervisor {
                 *self.restarts.entry(why).or_default() += 1;
                 self.withdraw(at);
                 self.enter(at, Phase::Draining);
+                if self.settings.dev
+                    && let Some(control) = self.procs.get(at).and_then(|proc| proc.control.as_ref())
+                {
+                    // Open pages come again at once, to the new code. A worker that is gone has no streams.
+                    let _ = control.send(Kind::PART, &[], &[]);
+                }
             }
             Phase::Starting | Phase::Standby => self.tell_stop(at),
             Phase::Draining | Phase::Stopping | Phase::Killed => {}
@@ -1038,6 +1087,16 @@ impl Supervisor {
     }
 
     fn kill(&mut self, at: usize, why: &'static str, text: &str) {
+        self.end_by_force(at, why, text, false);
+    }
+
+    /// Kills a process that hangs. A Python program prints first where it is.
+    fn kill_hanging(&mut self, at: usize, why: &'static str, text: &str) {
+        let tells = matches!(self.settings_of(at).launch, Launch::Python { .. });
+        self.end_by_force(at, why, text, tells);
+    }
+
+    fn end_by_force(&mut self, at: usize, why: &'static str, text: &str, tells: bool) {
         let Some(proc) = self.procs.get_mut(at) else { return };
         if proc.phase == Phase::Killed {
             return;
@@ -1046,7 +1105,20 @@ impl Supervisor {
         if proc.phase == Phase::Starting {
             proc.failure.get_or_insert_with(|| text.to_owned());
         }
-        proc.process.kill();
+        if tells && !proc.process.is_unknown() {
+            let until = Instant::now() + LAST_WORDS;
+            let reads = proc.phase == Phase::Starting
+                && !proc.greeted
+                && proc.step.as_ref().is_some_and(|step| step.reads);
+            let asked = reads
+                && proc.control.as_ref().is_some_and(|control| control.send(Kind::LATE, &[], &[]).is_ok());
+            if !asked {
+                proc.process.abort();
+            }
+            proc.ending = Some(if asked { Ending::Asked(until) } else { Ending::Aborted(until) });
+        } else {
+            proc.process.kill();
+        }
         (self.say)(format!("app {}[{}]: killed: {text}", self.settings.name, slot_text(proc.slot)));
         self.withdraw(at);
         self.enter(at, Phase::Killed);
@@ -1063,8 +1135,8 @@ impl Supervisor {
             mold.into_iter().for_each(|mold| mold.reap(proc.process.pid()));
         }
         if let Some(mut left) = Left::of(proc.process.pid()) {
-            if proc.listening.is_some() {
-                // Of a command: it serves a socket that nothing asks any more.
+            if proc.listening.is_some() || proc.ending.is_some() {
+                // Of a command: it serves a socket that nothing asks any more. Or of what was ended by force.
                 left.terminate();
             }
             self.left.push(left);
@@ -1219,7 +1291,7 @@ impl Supervisor {
         let Some(proc) = self.procs.get_mut(at) else { return };
         let busy = proc.worker.as_ref().map_or(0, |one| one.in_flight.load(Ordering::Relaxed));
         if busy <= 1 {
-            return self.kill(at, "timeout", text);
+            return self.kill_hanging(at, "timeout", text);
         }
         if proc.phase == Phase::Ready && proc.wanted.is_none() {
             proc.wanted = Some("timeout");
@@ -1425,7 +1497,7 @@ impl Supervisor {
             {
                 let text = format!("a task did not end within {:?}", settings.task_timeout);
                 self.lose_task(at, Outcome::TooLate, &text);
-                self.kill(at, "task_timeout", &text);
+                self.kill_hanging(at, "task_timeout", &text);
                 continue;
             }
             if proc.phase == Phase::Starting && (is_pressed || age > settings.start_timeout / 4) {
@@ -1435,9 +1507,20 @@ impl Supervisor {
             proved |= proc.phase == Phase::Ready && proc.has_settled(now) && self.crash.proved(proc.started);
             match proc.phase {
                 Phase::Starting if age > settings.start_timeout => {
-                    let text = format!("not ready within {:?}", settings.start_timeout);
-                    self.kill(at, "start_timeout", &text);
+                    let text = format!("not ready within {:?}: {}", settings.start_timeout, proc.hangs_at());
+                    self.kill_hanging(at, "start_timeout", &text);
                 }
+                Phase::Killed => match proc.ending {
+                    Some(Ending::Asked(until)) if now >= until => {
+                        proc.process.abort();
+                        proc.ending = Some(Ending::Aborted(now + LAST_WORDS));
+                    }
+                    Some(Ending::Aborted(until)) if now >= until => {
+                        proc.process.kill();
+                        proc.ending = None;
+                    }
+                    _ => {}
+                },
                 Phase::Draining => {
                     let busy = proc.worker.as_ref().map_or(0, |one| one.in_flight.load(Ordering::Relaxed));
                     // A task may take longer than a request; it has its own limit.
@@ -1447,7 +1530,8 @@ impl Supervisor {
                     }
                 }
                 Phase::Stopping if age > settings.stop_timeout => {
-                    self.kill(at, "stop_timeout", &format!("did not end within {:?}", settings.stop_timeout));
+                    let text = format!("did not end within {:?}", settings.stop_timeout);
+                    self.kill_hanging(at, "stop_timeout", &text);
                 }
                 Phase::Stopping if age > settings.stop_timeout / 2 && !proc.terminated => {
                     // It does not heed STOP. What it does on SIGTERM it may still do before SIGKILL.
@@ -1458,7 +1542,7 @@ impl Supervisor {
                         && now.duration_since(asked) > 4 * settings.ping
                     {
                         let text = format!("no answer to a ping for {:?}", now.duration_since(asked));
-                        self.kill(at, "ping", &text);
+                        self.kill_hanging(at, "ping", &text);
                         continue;
                     }
                     if !settings.ping.is_zero() && proc.asked.is_none() && now >= proc.next_ping {
@@ -1701,6 +1785,8 @@ impl Supervisor {
             replaces,
             wanted: None,
             failure: None,
+            step: None,
+            ending: None,
             requests_max: if settings.max_requests == 0 {
                 0
             } else {

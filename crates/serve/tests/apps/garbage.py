@@ -18,7 +18,7 @@ import sys
 import tempfile
 
 HEAD = struct.Struct("<IBBHI")
-HELLO, WELCOME, READY, LINK, REQUEST, RESPONSE, WS_OPEN, TASK, TASK_RESULT = 1, 2, 3, 9, 16, 20, 32, 49, 51
+HELLO, WELCOME, READY, LINK, REQUEST, RESPONSE, WS_OPEN, TASK, TASK_RESULT, STEP = 1, 2, 3, 9, 16, 20, 32, 49, 51, 14
 PATIENCE = 300
 
 APP = """
@@ -56,7 +56,10 @@ class Worker:
         assert self.frame(self.control)[0] == HELLO
         welcome = {"version": 1, "slot": 0, "window": 262144, "concurrency": 2, "stop_timeout_ms": 1000}
         self.control.sendall(frame(WELCOME, payload=json.dumps(welcome).encode()))
-        assert self.frame(self.control)[0] == READY
+        kind = STEP
+        while kind == STEP:
+            kind = self.frame(self.control)[0]
+        assert kind == READY, kind
 
     def read(self, sock, size):
         data = b""
@@ -140,7 +143,7 @@ def main(runner):
                     assert worker.is_closed(link), kind
                 assert worker.answers(), kind
             # What means nothing on the control link is skipped.
-            worker.control.sendall(frame(200, payload=b"x") + frame(TASK_RESULT, 77, b"{") + frame(15, 3))
+            worker.control.sendall(frame(200, payload=b"x") + frame(TASK_RESULT, 77, b"{") + frame(30, 3))
             assert worker.answers() and worker.process.poll() is None, kind
             # What cannot be right ends the process.
             worker.control.sendall(chance.choice([frame(LINK), b"\xff" * 64]))

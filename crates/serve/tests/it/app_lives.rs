@@ -466,6 +466,87 @@ fn a_worker_that_does_not_heed_stop_gets_sigterm_before_it_is_killed() {
     assert!(status(&site)["restarts"]["stop_timeout"].is_null());
 }
 
+/// Starts that do not end.
+const HANGS: &str = r#"
+import contextlib, os, time
+
+def make():
+    time.sleep(3600)
+
+if os.environ["HANGS"] == "import":
+    make()
+
+@contextlib.asynccontextmanager
+async def lifespan():
+    await connect()
+    yield
+
+async def connect():
+    import asyncio
+    print("connecting", flush=True)
+    await asyncio.sleep(3600)
+
+async def app(scope, receive, send):
+    async with lifespan():
+        pass
+"#;
+
+/// Applications with these names that hang at their start.
+fn hangs(apps: &[(&str, &str)], start_timeout: &str, more: &str) -> Site {
+    let mut text = String::new();
+    for (name, target) in apps {
+        text += &format!(
+            "[[app]]\nname = \"{name}\"\napp = \"{target}\"\npython = \"python3\"\nworkers = 1\n\
+             preload = {}\nstart_timeout = \"{start_timeout}\"\nbackoff = [\"1ms\", \"1ms\"]\nenv = {{ HANGS = \"{}\" }}\n\
+             {more}\n[[route]]\npath = \"/{name}/\"\nkind = \"app\"\napp = \"{name}\"\n",
+            *name == "mold",
+            if *name == "mold" { "import" } else { *name },
+        );
+    }
+    start(DriverName::Epoll, &text, |folder| write(folder, "hangs.py", HANGS))
+}
+
+#[test]
+fn a_start_that_hangs_is_told_with_the_step_and_the_place() {
+    if !python() {
+        return;
+    }
+    let apps = [
+        ("import", "hangs:app"),
+        ("factory", "hangs:make()"),
+        ("lifespan", "hangs:app"),
+        ("mold", "hangs:app"),
+    ];
+    let site = hangs(&apps, "5s", "");
+    let wanted = [
+        "app import[0]: killed: not ready within 5s: the import of hangs has not ended",
+        "app import[0]:   File \"hangs.py\", line 5 in make",
+        "app factory[0]: killed: not ready within 5s: the factory make() has not ended",
+        "app factory[0]:   File \"hangs.py\", line 5 in make",
+        "app lifespan[0]: killed: not ready within 5s: lifespan.startup has not ended",
+        "app lifespan[0]: lifespan.startup waits here:",
+        "app lifespan[0]:   File \"hangs.py\", line 18, in connect",
+        "app mold[preload]: not imported within 5s: the import of hangs has not ended",
+        "app mold[preload]:   File \"hangs.py\", line 5 in make",
+    ];
+    let folder = format!("{}/", site.path(".").canonicalize().unwrap().display());
+    let mut missing = wanted.to_vec();
+    while !missing.is_empty() {
+        let line = site.event().to_string().replace(&folder, "");
+        missing.retain(|part| !line.contains(part));
+    }
+}
+
+#[test]
+fn a_server_that_stops_does_not_wait_for_a_start_that_hangs() {
+    if !python() {
+        return;
+    }
+    let site = hangs(&[("lifespan", "hangs:app")], "1h", "stop_timeout = \"1h\"");
+    told(&site, "connecting");
+    site.service.stop().unwrap();
+}
+
 #[test]
 fn garbage_does_not_break_the_runner_for_python() {
     if !python() {

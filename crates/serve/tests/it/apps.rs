@@ -149,6 +149,90 @@ drivers!(a_file_of_a_wsgi_application_is_sent_by_the_server, |driver: DriverName
     assert!(client.until(b"\r\n\r\n").unwrap().windows(13).any(|part| part == b"X-Latin: caf\xe9"));
 });
 
+/// Answers with a header line that HTTP forbids, or a body that is no bytes, in both protocols.
+const FORBIDDEN: &str = r#"
+import os
+
+def wsgi(environ, start_response):
+    path = environ["PATH_INFO"]
+    if path == "/text":
+        start_response("200 OK", [])
+        return ["text"]
+    start_response("200 OK", [("X Forbidden", "1")] if path != "/pid" else [])
+    return [str(os.getpid()).encode()] if path != "/parts" else iter([b"one", b"two"])
+
+async def asgi(scope, receive, send):
+    path = scope["path"]
+    headers = [(b"X Forbidden", b"1")] if path not in ("/pid", "/text") else []
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    if path == "/text":
+        return await send({"type": "http.response.body", "body": "text"})
+    if path == "/parts":
+        await send({"type": "http.response.body", "body": b"one", "more_body": True})
+    await send({"type": "http.response.body", "body": str(os.getpid()).encode()})
+"#;
+
+drivers!(an_answer_that_is_not_allowed_costs_its_request_and_no_place, |driver: DriverName| {
+    if !python() {
+        return;
+    }
+    for app in ["wsgi", "asgi"] {
+        let text = format!(
+            "[[app]]\nname = \"web\"\napp = \"forbidden:{app}\"\npython = \"python3\"\nworkers = 1\n\
+             concurrency = 1\nqueue_timeout = \"2m\"\n[[route]]\npath = \"/\"\nkind = \"app\"\napp = \"web\"\n"
+        );
+        let site = start(driver, &text, |folder| write(folder, "forbidden.py", FORBIDDEN));
+        let pid = site.client().get("/pid").text().to_owned();
+        for (path, status) in [("/whole", 502), ("/parts", 502), ("/whole", 502), ("/text", 500)] {
+            assert_eq!(site.client().get(path).status, status, "{app} {path}");
+            // The worker has its place again, and was not replaced.
+            assert_eq!(site.client().get("/pid").text(), pid, "{app} {path}");
+        }
+    }
+});
+
+/// A body without an end soon, with or without bytes.
+const LEFT: &str = r#"
+import os, sys, time
+
+class Body:
+    def __init__(self, piece):
+        self.pieces = self.yielded(piece)
+        self.is_over = False
+
+    def yielded(self, piece):
+        yield b"first"
+        for _ in range(6000):
+            time.sleep(0.001)
+            yield piece
+        self.is_over = True
+
+    def __iter__(self):
+        return self.pieces
+
+    def close(self):
+        print("closed at its end" if self.is_over else "closed before its end", flush=True)
+
+def app(environ, start_response):
+    start_response("200 OK", [])
+    return Body(b"more" if environ["PATH_INFO"] == "/bytes" else b"")
+"#;
+
+drivers!(an_iterable_of_a_wsgi_application_ends_when_its_client_has_left, |driver: DriverName| {
+    if !python() {
+        return;
+    }
+    let text = "[[app]]\nname = \"web\"\napp = \"left:app\"\npython = \"python3\"\nworkers = 1\n\
+                queue_timeout = \"2m\"\n[[route]]\npath = \"/\"\nkind = \"app\"\napp = \"web\"\n";
+    let site = start(driver, text, |folder| write(folder, "left.py", LEFT));
+    for path in ["/bytes", "/empty"] {
+        let mut client = site.client();
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")).until(b"first").unwrap();
+        drop(client);
+        assert!(told(&site, "closed").ends_with("closed before its end"), "{path}");
+    }
+});
+
 drivers!(an_asgi_application_gets_and_gives_what_its_specification_says, |driver: DriverName| {
     if !python() {
         return;
@@ -356,6 +440,8 @@ drivers!(a_request_that_takes_too_long_is_504_and_its_worker_is_replaced, |drive
     let pid = client.get("/pid").text().to_owned();
     assert_eq!(client.get("/sleep?3600").status, 504);
     told(&site, "killed: a request that was given up goes on");
+    // And where the program was.
+    told(&site, "wsgi_app.py\", line");
     let reply = client.get("/pid");
     assert!(reply.status == 200 && reply.text() != pid, "{reply:?}");
 });

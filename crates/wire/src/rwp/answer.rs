@@ -151,7 +151,7 @@ impl Answering {
             Kind::INFORMATIONAL if self.state == State::Head => {
                 let (lines, rest) = HeadLines::split(frame.payload)?;
                 let known = (100..200).contains(&frame.aux) && frame.aux != 101 && rest.is_empty();
-                if known { Ok(Answer::Informational(frame.aux, lines)) } else { Err(Fault::Line) }
+                if known { Ok(Answer::Informational(frame.aux, lines?)) } else { Err(Fault::Line) }
             }
             Kind::RESPONSE if self.is_unanswered() => {
                 let file = frame.flags & FILE_FOLLOWS != 0;
@@ -170,10 +170,11 @@ impl Answering {
                 } else {
                     State::Body
                 };
+                // Checked last: the worker is where its frame says, also if what is in it fails the request.
                 if !(200..=999).contains(&frame.aux) {
                     return Err(Fault::Line);
                 }
-                Ok(Answer::Head { status: frame.aux, lines, body, complete: ends, file })
+                Ok(Answer::Head { status: frame.aux, lines: lines?, body, complete: ends, file })
             }
             Kind::BODY if self.state == State::Body => {
                 self.spend(frame.payload)?;
@@ -195,16 +196,16 @@ impl Answering {
             Kind::TRAILERS if self.state == State::Body && ends => {
                 self.state = State::Over;
                 let (lines, rest) = HeadLines::split(frame.payload)?;
-                if rest.is_empty() { Ok(Answer::Trailers(lines)) } else { Err(Fault::Form) }
+                if rest.is_empty() { Ok(Answer::Trailers(lines?)) } else { Err(Fault::Form) }
             }
             Kind::WS_ACCEPT if self.state == State::Offered => {
                 let (lines, protocol) = HeadLines::split(frame.payload)?;
+                self.state = State::Socket;
                 if !protocol.iter().all(|byte| is_token(*byte)) {
                     return Err(Fault::Line);
                 }
-                self.state = State::Socket;
                 // Bytes of a token are ASCII.
-                Ok(Answer::Accepted(lines, str::from_utf8(protocol).unwrap_or_default()))
+                Ok(Answer::Accepted(lines?, str::from_utf8(protocol).unwrap_or_default()))
             }
             Kind::WS_DATA if self.state == State::Socket => {
                 if self.credit <= 0 {
@@ -262,25 +263,31 @@ pub struct HeadLines<'b>(&'b [u8]);
 
 impl<'b> HeadLines<'b> {
     /// Reads `u32` length and `u16` count, then as many pairs, all strings joined by NUL; and what is behind.
-    fn split(payload: &'b [u8]) -> Result<(HeadLines<'b>, &'b [u8]), Fault> {
+    /// Lines that HTTP forbids are an error of their own: where the head ends is known all the same.
+    fn split(payload: &'b [u8]) -> Result<(Result<HeadLines<'b>, Fault>, &'b [u8]), Fault> {
         let (length, rest) = split_u32(payload).ok_or(Fault::Form)?;
         let (count, rest) = rest.split_first_chunk::<2>().ok_or(Fault::Form)?;
         let count = usize::from(u16::from_le_bytes(*count));
         let (lines, rest) = rest.split_at_checked(length as usize).ok_or(Fault::Form)?;
-        if count == 0 {
-            return if lines.is_empty() { Ok((HeadLines(lines), rest)) } else { Err(Fault::Form) };
+        if count == 0 && !lines.is_empty() {
+            return Err(Fault::Form);
         }
+        Ok((HeadLines(lines).check(count), rest))
+    }
+
+    /// Checks `count` lines.
+    fn check(self, count: usize) -> Result<HeadLines<'b>, Fault> {
         // A NUL within a string makes the count wrong, so nothing can pass for a line of its own.
-        if lines.iter().filter(|byte| **byte == 0).count() != 2 * count - 1 {
+        let nuls = self.0.iter().filter(|byte| **byte == 0).count();
+        if nuls != (2 * count).saturating_sub(1) {
             return Err(Fault::Line);
         }
-        let lines = HeadLines(lines);
         let valid = |(name, value): (&[u8], &[u8])| {
             !name.is_empty()
                 && name.iter().all(|byte| is_token(*byte))
                 && !value.iter().any(|byte| matches!(byte, b'\r' | b'\n'))
         };
-        if lines.iter().all(valid) { Ok((lines, rest)) } else { Err(Fault::Line) }
+        if self.iter().all(valid) { Ok(self) } else { Err(Fault::Line) }
     }
 
     /// Names and values, in order.
@@ -379,6 +386,21 @@ mod tests {
             let got = Answering::new(0).accept(&frame(Kind::RESPONSE, END, status, &payload));
             assert_eq!(got, Err(Fault::Line), "{status}");
         }
+    }
+
+    #[test]
+    fn behind_a_head_that_http_forbids_the_answer_goes_on_and_ends() {
+        let bad = head(&[(b"a b", b"1")], b"");
+        let mut answering = Answering::new(9);
+        assert_eq!(answering.accept(&frame(Kind::RESPONSE, END, 200, &bad)), Err(Fault::Line));
+        assert!(answering.is_over());
+        let mut answering = Answering::new(9);
+        assert_eq!(answering.accept(&frame(Kind::RESPONSE, 0, 200, &bad)), Err(Fault::Line));
+        assert_eq!(answering.accept(&frame(Kind::BODY, END, 0, b"body")), Ok(Answer::Body(b"body", true)));
+        assert!(answering.is_over());
+        let mut answering = Answering::socket(99);
+        assert_eq!(answering.accept(&frame(Kind::WS_ACCEPT, 0, 0, &bad)), Err(Fault::Line));
+        assert_eq!(answering.accept(&frame(Kind::WS_DATA, 0, TEXT, b"a")), Ok(Answer::Text("a")));
     }
 
     #[test]

@@ -29,6 +29,9 @@ pub const END: u8 = 1;
 /// Flag of RESPONSE: the body is a file, which the next frame (SENDFILE) names.
 pub const FILE_FOLLOWS: u8 = 2;
 
+/// What aux of STEP says: the worker reads its control link during the step.
+pub const READS: u16 = 1;
+
 /// What aux of WS_DATA says: the message is a text.
 pub const TEXT: u16 = 1;
 /// What aux of WS_DATA says: the message is bytes.
@@ -50,8 +53,11 @@ impl Kind {
     pub const LOG: Kind = Kind(8);
     pub const LINK: Kind = Kind(9);
     pub const FORK: Kind = Kind(10);
+    pub const LATE: Kind = Kind(11);
     pub const FAILED: Kind = Kind(12);
     pub const EXITED: Kind = Kind(13);
+    pub const STEP: Kind = Kind(14);
+    pub const PART: Kind = Kind(15);
     pub const REQUEST: Kind = Kind(16);
     pub const BODY: Kind = Kind(17);
     pub const CREDIT: Kind = Kind(18);
