@@ -805,7 +805,7 @@ mod tests {
             ("/1/cells/0/details/part/told/tally/completed", u64::MAX.into()),
             ("/1/cells/0/details/part/told/outcome/counts/answers", u64::MAX.into()),
             ("/1/cells/0/details/part/told/seconds/0/response", "".into()),
-            ("/1/cells/0/details/part/began_s", 1e9.into()),
+            ("/1/cells/0/details/part/began_s", 2e9.into()),
         ];
         let read =
             |value: &serde_json::Value| serde_json::from_str::<Vec<Record>>(&value.to_string()).unwrap();

@@ -1,7 +1,7 @@
 //! WebSockets of ASGI applications, with a client that writes its frames itself.
 
 use crate::apps::{ask, python, site, told, workers};
-use crate::support::{Client, Site, wait_until};
+use crate::support::{Client, Site, start, wait_until, write};
 use ringroad_engine::DriverName;
 
 const HANDSHAKE: &str = "Host: example.org\r\nConnection: keep-alive, Upgrade\r\nUpgrade: WebSocket\r\n\
@@ -320,4 +320,82 @@ drivers!(a_wsgi_application_gets_the_offer_of_a_websocket_as_a_request, |driver:
     let mut client = site.client();
     offer(&mut client, "/environ?HTTP_UPGRADE", "");
     assert_eq!(client.reply().text(), "['WebSocket']");
+});
+
+/// An application in development, in both protocols. Streams heed nothing until the file `end` is there.
+const CHANGING: &str = r#"
+import asyncio, os, time
+
+VERSION = "one"
+
+def until(name):
+    while not os.path.exists(name):
+        time.sleep(0.005)
+
+def wsgi(environ, start_response):
+    path = environ["PATH_INFO"]
+    kind = "text/event-stream" if path == "/events" else "text/plain"
+    start_response("200 OK", [("Content-Type", kind)])
+    if path == "/events":
+        return events()
+    if path == "/held":
+        open("held", "w").close()
+        until("go")
+    return [VERSION.encode()]
+
+def events():
+    yield b"data: first\n\n"
+    until("end")
+    yield b"data: late\n\n"
+
+async def asgi(scope, receive, send):
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.accept"})
+        return await asyncio.to_thread(until, "end")
+    path = scope["path"]
+    kind = b"text/event-stream" if path == "/events" else b"text/plain"
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", kind)]})
+    if path == "/events":
+        await send({"type": "http.response.body", "body": b"data: first\n\n", "more_body": True})
+        return await asyncio.to_thread(until, "end")
+    if path == "/held":
+        await send({"type": "http.response.body", "body": b"of ", "more_body": True})
+        open("held", "w").close()
+        await asyncio.to_thread(until, "go")
+    await send({"type": "http.response.body", "body": VERSION.encode()})
+"#;
+
+drivers!(in_development_open_streams_end_when_the_code_has_changed, |driver: DriverName| {
+    if !python() {
+        return;
+    }
+    for app in ["wsgi", "asgi"] {
+        let text = format!(
+            "[[app]]\nname = \"web\"\napp = \"changing:{app}\"\npython = \"python3\"\nworkers = 1\ndev = true\n\
+             concurrency = 4\nqueue_timeout = \"2m\"\nstop_timeout = \"1h\"\n\
+             [[route]]\npath = \"/\"\nkind = \"app\"\napp = \"web\"\n"
+        );
+        let site = start(driver, &text, |folder| write(folder, "changing.py", CHANGING));
+        let mut stream = site.client();
+        stream.send("GET /events HTTP/1.1\r\nHost: a\r\n\r\n").until(b"data: first").unwrap();
+        let mut socket = (app == "asgi").then(|| open(&site, "/ws", "").0);
+        let mut held = site.client();
+        held.send("GET /held HTTP/1.1\r\nHost: a\r\n\r\n");
+        wait_until("the request", || site.path("held").exists());
+        site.write("changing.py", CHANGING.replace("\"one\"", "\"two, and longer\""));
+        told(&site, "generation 2 serves");
+        // They end well, so that pages ask again, and get the new code.
+        assert!(stream.until(b"\r\n0\r\n\r\n").is_some(), "{app}");
+        if let Some(socket) = &mut socket {
+            assert_eq!(closed(socket), (1012, "the server restarts".to_owned()));
+        }
+        assert_eq!(site.client().get("/").text(), "two, and longer");
+        // A request in progress is finished by the old code.
+        site.write("go", "");
+        assert!(held.reply().text().ends_with("one"), "{app}");
+        // What the old worker's threads wait for is looked for in the folder, which goes with the site.
+        site.write("end", "");
+        let has = |state| !workers(&site, state).is_empty();
+        wait_until("the end of the old worker", || !has("draining") && !has("stopping"));
+    }
 });
