@@ -371,7 +371,7 @@ drivers!(in_development_open_streams_end_when_the_code_has_changed, |driver: Dri
     }
     for app in ["wsgi", "asgi"] {
         let text = format!(
-            "[[app]]\nname = \"web\"\napp = \"changing:{app}\"\npython = \"python3\"\nworkers = 1\ndev = true\n\
+            "control = \"control.sock\"\n[[app]]\nname = \"web\"\napp = \"changing:{app}\"\npython = \"python3\"\nworkers = 1\ndev = true\n\
              concurrency = 4\nqueue_timeout = \"2m\"\nstop_timeout = \"1h\"\n\
              [[route]]\npath = \"/\"\nkind = \"app\"\napp = \"web\"\n"
         );
