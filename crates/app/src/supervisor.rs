@@ -1465,7 +1465,7 @@ impl Supervisor {
         Sources::look(if self.settings.watch.is_empty() { &folder } else { &self.settings.watch })
     }
 
-    /// Processes whose open files are no sources: this one, with its logs, and the workers, with theirs.
+    /// Returns the processes with open files that are no sources: this one, with its logs, and the workers.
     fn writers(&self) -> Vec<u32> {
         let workers = self.procs.iter().map(|proc| proc.process.pid());
         workers.chain([std::process::id()]).collect()

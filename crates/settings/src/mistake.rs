@@ -112,7 +112,7 @@ impl Mistakes {
         self.unknown.borrow_mut().insert(at);
     }
 
-    /// Gives the mistake at a place whose value is not known the key with the tables around it.
+    /// Gives the mistake about a value that is not known its key with the tables around it.
     pub(crate) fn name_unknown(&self, at: usize, key: impl FnOnce() -> String) {
         if self.unknown.borrow().contains(&at)
             && let Some((_, named, _)) = self.found.borrow_mut().iter_mut().find(|(place, ..)| *place == at)

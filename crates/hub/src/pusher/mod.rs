@@ -119,8 +119,8 @@ enum Kind {
 /// Names of channels of a user begin so; the user's id follows.
 const TO_USER: &str = "#server-to-user-";
 
-/// Names of topics whose members are the connections that have signed in as a user begin so; the user's id
-/// follows. No client subscribes to one.
+/// Names of topics of which the members have signed in as a user begin so; the user's id follows. No client
+/// subscribes to one.
 const SIGNED_IN: &str = "#signed-in-";
 
 /// The event that closes the members of such a topic.
