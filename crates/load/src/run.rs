@@ -434,8 +434,8 @@ impl Conductor {
             });
         }
         observe(&Event::Connected { connections: self.connected, wanted: self.wanted });
-        // What observes may have waited for the start of all parts.
-        if stand.stop.load(Ordering::Relaxed) {
+        // What observes a part has waited for the start of all.
+        if !plan.split.is_whole() && stand.stop.load(Ordering::Relaxed) {
             return Err(Error::interrupted(format!("{}: interrupted before the load began", plan.target)));
         }
         Ok(())

@@ -382,7 +382,7 @@ drivers!(in_development_open_streams_end_when_the_code_has_changed, |driver: Dri
         let mut held = site.client();
         held.send("GET /held HTTP/1.1\r\nHost: a\r\n\r\n");
         wait_until("the request", || site.path("held").exists());
-        site.write("changing.py", CHANGING.replace("\"one\"", "\"two, and longer\""));
+        site.replace("changing.py", CHANGING.replace("\"one\"", "\"two, and longer\""));
         told(&site, "generation 2 serves");
         // They end well, so that pages ask again, and get the new code.
         assert!(stream.until(b"\r\n0\r\n\r\n").is_some(), "{app}");

@@ -202,7 +202,7 @@ class Body:
 
     def yielded(self, piece):
         yield b"first"
-        for _ in range(6000):
+        for _ in range(60000):
             time.sleep(0.001)
             yield piece
         self.is_over = True
@@ -726,7 +726,7 @@ drivers!(in_development_a_changed_file_reloads_and_a_mistake_is_shown, |driver: 
     let site = site(driver, "wsgi_app:app", "workers = 1\ndev = true");
     let mut client = site.client();
     assert_eq!(client.get("/x").text(), "'/x'");
-    site.write("wsgi_app.py", format!("{WSGI}\nthis is no Python\n"));
+    site.replace("wsgi_app.py", format!("{WSGI}\nthis is no Python\n"));
     wait_until("the mistake", || site.client().get("/x").status == 503);
     let shown = client.ask("GET", "/x", &[("Accept", "text/html")]);
     assert_eq!(shown.text().matches("SyntaxError").count(), 1, "{}", shown.text());
@@ -734,7 +734,7 @@ drivers!(in_development_a_changed_file_reloads_and_a_mistake_is_shown, |driver: 
     let lines: Vec<_> = site.events.try_iter().map(|event| event.to_string()).collect();
     let given_up: Vec<_> = lines.iter().filter(|line| line.contains("not reloaded")).collect();
     assert!(!given_up.is_empty() && given_up.iter().all(|line| !line.contains('\n')), "{lines:?}");
-    site.write("wsgi_app.py", WSGI.replace("ascii(path)", "'mended, and longer'"));
+    site.replace("wsgi_app.py", WSGI.replace("ascii(path)", "'mended, and longer'"));
     wait_until("the mended one", || site.client().get("/x").status == 200);
     assert_eq!(client.get("/x").text(), "mended, and longer");
     assert!(client.get("/boom").text().contains("boom of the application"));
@@ -749,7 +749,7 @@ drivers!(in_development_an_access_log_beside_the_sources_is_none_of_them, |drive
     assert_eq!(site.client().get("/x").text(), "'/x'");
     // It takes longer to start than the files take to be looked at again, and meanwhile the log grows.
     let changed = WSGI.replace("ascii(path)", "'new'");
-    site.write("wsgi_app.py", format!("import time\ntime.sleep(1.2)\n{changed}"));
+    site.replace("wsgi_app.py", format!("import time\ntime.sleep(1.2)\n{changed}"));
     wait_until("the new application", || site.client().get("/x").text() == "new");
     let lines: Vec<_> = site.events.try_iter().map(|event| event.to_string()).collect();
     let reloads: Vec<_> = lines.iter().filter(|line| line.ends_with("has changed: reload")).collect();

@@ -90,7 +90,8 @@ fn workers_on_two_drivers_share_an_address_and_each_has_its_figures() {
     crate::support::promtool(&["check", "metrics"], Some(text.text()));
     let page = site.client().get("/status");
     assert!(
-        page.text().contains("<h2>Drivers</h2>") && page.text().contains("<td>epoll "),
+        page.text().contains("<h2>Drivers</h2>")
+            && page.text().contains("<span class=\"address\">epoll</span>"),
         "{}",
         page.text()
     );

@@ -84,6 +84,13 @@ impl Site {
         write(self.folder.path(), name, content);
     }
 
+    /// Replaces a file at once, as editors do: a look at the folder never finds it half written.
+    pub(crate) fn replace(&self, name: &str, content: impl AsRef<[u8]>) {
+        let whole = format!(".{name}");
+        self.write(&whole, content);
+        std::fs::rename(self.path(&whole), self.path(name)).unwrap();
+    }
+
     /// The next event.
     pub(crate) fn event(&self) -> Event {
         self.events.recv_timeout(HANG).expect("an event")
