@@ -435,7 +435,7 @@ impl Conductor {
         }
         observe(&Event::Connected { connections: self.connected, wanted: self.wanted });
         // What observes a part has waited for the start of all.
-        if !plan.split.is_whole() && stand.stop.load(Ordering::Relaxed) {
+        if self.parts > 1 && stand.stop.load(Ordering::Relaxed) {
             return Err(Error::interrupted(format!("{}: interrupted before the load began", plan.target)));
         }
         Ok(())
