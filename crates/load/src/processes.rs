@@ -38,7 +38,7 @@ enum Word {
     /// All of it.
     Done(Box<Outcome>),
     /// It could not do its part.
-    Failed { message: String, usage: bool },
+    Failed { message: String, usage: bool, interrupted: bool },
 }
 
 /// Does this process's part of a load, told what to do and telling what happens over `input` and `output`.
@@ -92,7 +92,11 @@ pub fn part(
     });
     tell(&match outcome {
         Ok(outcome) => Word::Done(Box::new(outcome)),
-        Err(why) => Word::Failed { message: why.to_string(), usage: why.is_usage() },
+        Err(why) => Word::Failed {
+            message: why.to_string(),
+            usage: why.is_usage(),
+            interrupted: why.is_interrupted(),
+        },
     });
     match unheard {
         Some(why) => Err(Error::failed(format!("telling what happened: {why}"))),
@@ -127,11 +131,20 @@ pub fn conduct(
         course: Course::new(plan),
     };
     all.listen(stop, |part| matches!(part.state, State::Connecting), observe)?;
+    let interrupted = || Error::interrupted(format!("{}: interrupted before the load began", plan.target));
     if let Some(lost) = all.parts.iter().find_map(Part::lost) {
-        return Err(Error::failed(format!("{lost} before the load began")));
+        // The signal that ends a load may reach its processes as well.
+        return Err(match stop.load(Ordering::Relaxed) {
+            true => interrupted(),
+            false => Error::failed(format!("{lost} before the load began")),
+        });
     }
     let connections = all.parts.iter().map(|part| part.connections).sum();
     observe(&Event::Connected { connections, wanted: all.wanted });
+    // What observes a part has waited for the start of all.
+    if !plan.split.is_whole() && stop.load(Ordering::Relaxed) {
+        return Err(interrupted());
+    }
     all.parts.iter_mut().for_each(|part| part.say(BEGIN));
     all.listen(stop, |part| matches!(part.state, State::Connecting | State::Running), observe)?;
     // What not all have told: the last of each, and where one ended before others.
@@ -193,8 +206,12 @@ impl Processes {
                     }
                 }
                 Some(Word::Done(outcome)) => part.state = State::Done(outcome),
-                Some(Word::Failed { message, usage }) => {
-                    return Err(if usage { Error::usage(message) } else { Error::failed(message) });
+                Some(Word::Failed { message, usage, interrupted }) => {
+                    return Err(match (usage, interrupted) {
+                        (true, _) => Error::usage(message),
+                        (false, true) => Error::interrupted(message),
+                        (false, false) => Error::failed(message),
+                    });
                 }
                 None => part.ended(index, of),
             }

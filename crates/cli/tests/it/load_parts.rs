@@ -122,11 +122,18 @@ fn parts_with_a_common_start_begin_together_and_a_missing_one_is_noticed() {
 
 #[test]
 fn a_part_that_is_stopped_while_it_waits_for_the_start_sends_nothing() {
+    for processes in ["--processes=1", "--processes=2"] {
+        is_stopped_while_it_waits(processes);
+    }
+}
+
+/// Starts a part of two connections, stops it before its start, and sees that it has sent nothing.
+fn is_stopped_while_it_waits(processes: &str) {
     let folder = tempfile::tempdir().unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     let start = SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + Duration::from_secs(3600);
-    let words = ["load", &url, "-c", "4", "--no-ask", "--part=1/2"];
+    let words = ["load", &url, "-c", "4", "--no-ask", "--part=1/2", processes];
     let mut waits = part(&words, folder.path(), &[format!("--start-at={}", start.as_secs())]);
     let mut waits = Kill(waits.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
     let connections = [listener.accept().unwrap().0, listener.accept().unwrap().0];
