@@ -13,13 +13,14 @@ use command_fds::{CommandFdExt, FdMapping};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::MemfdFlags;
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal};
+use std::fmt;
 use std::fs::File;
 use std::io::{self, PipeReader, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixListener;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 
 /// The runner for Python.
@@ -280,15 +281,15 @@ impl Process {
         self.pidfd.as_ref()
     }
 
-    /// The exit status, once the process has ended. The mold prints the status of a forked process.
-    pub(crate) fn ended(&mut self) -> Option<String> {
+    /// Returns how the process has ended, once it has.
+    pub(crate) fn ended(&mut self) -> Option<End> {
         if let Some(child) = &mut self.child {
-            return child.try_wait().ok().flatten().map(|status| status.to_string());
+            return child.try_wait().ok().flatten().map(|status| End(Some(status)));
         }
         let mut fds = [PollFd::new(self.pidfd.as_ref()?, PollFlags::IN)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let ready = rustix::event::poll(&mut fds, Some(&now)).is_ok_and(|count| count > 0);
-        ready.then(|| "its process has ended".to_owned())
+        ready.then(|| End(self.pid.and_then(status_of)))
     }
 
     /// Sends a signal to the process alone.
@@ -347,6 +348,40 @@ impl Process {
         self.signal(Signal::KILL);
     }
 }
+
+/// How a process has ended, where that can be known.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct End(Option<ExitStatus>);
+
+impl End {
+    /// Whether SIGKILL has ended it. No program does that by a fault of its own: an operator or the kernel
+    /// that is out of memory has sent it, unless it was this process.
+    pub(crate) fn is_by_kill(self) -> bool {
+        self.0.and_then(|status| status.signal()) == Some(Signal::KILL.as_raw())
+    }
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(status) => write!(f, "{status}"),
+            None => f.write_str("its process has ended"),
+        }
+    }
+}
+
+/// The status of an ended process that its parent, which is not this process, has not taken yet: the last
+/// field of `/proc/PID/stat` (proc_pid_stat(5), `exit_code`).
+fn status_of(pid: Pid) -> Option<ExitStatus> {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    // The name of the program may have blanks and brackets in it.
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields.split_ascii_whitespace().nth(EXIT_CODE - STATE)?.parse().ok().map(ExitStatus::from_raw)
+}
+
+/// Places of fields of `/proc/PID/stat`.
+const STATE: usize = 3;
+const EXIT_CODE: usize = 52;
 
 impl Drop for Process {
     fn drop(&mut self) {

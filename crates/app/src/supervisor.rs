@@ -23,7 +23,7 @@ use crate::lines::{Lines, Tail};
 use crate::mold::Mold;
 use crate::pool::{Command, Reach, Say, Shared, Trouble, Worker};
 use crate::probe::{Probe, Probed};
-use crate::process::{self, Ground, Listening, Process};
+use crate::process::{self, End, Ground, Listening, Process};
 use crate::settings::{Launch, Protocol, Settings};
 use crate::slot::{SlotId, TASK_SLOT};
 use crate::status::{CrashStatus, SlotStatus, Status, TasksStatus, counted};
@@ -389,14 +389,14 @@ impl Supervisor {
             let Some(proc) = self.procs.get_mut(at) else { break };
             // A forked process that has closed its link without a word is of no use.
             let unborn = proc.process.is_unknown() && (proc.control.is_none() || proc.phase == Phase::Killed);
-            match proc.process.ended().or_else(|| unborn.then(|| "it did not start".to_owned())) {
-                Some(status) => {
-                    self.read_control(at);
-                    self.read_lines(at);
-                    self.ended(at, status);
-                }
-                None => at += 1,
+            let end = proc.process.ended();
+            if end.is_none() && !unborn {
+                at += 1;
+                continue;
             }
+            self.read_control(at);
+            self.read_lines(at);
+            self.ended(at, end);
         }
         self.hear_molds();
         let asked = self.task_socket.as_mut().map(TaskSocket::turn).unwrap_or_default();
@@ -1010,7 +1010,13 @@ impl Supervisor {
         if let Some(worker) = &proc.worker {
             worker.draining.store(true, Ordering::Relaxed);
         }
-        self.shared.state().workers.retain(|worker| worker.id != proc.id);
+        let mut state = self.shared.state();
+        let before = state.workers.len();
+        state.workers.retain(|worker| worker.id != proc.id);
+        if before > 0 && state.workers.is_empty() && !self.settings.dev {
+            // Starts that failed beside it say nothing about the one that follows it: requests wait for that.
+            state.trouble = None;
+        }
     }
 
     /// Ends a process without hurting requests: no more of them, then the end.
@@ -1125,9 +1131,10 @@ impl Supervisor {
         self.lose_task(at, Outcome::Died, &format!("the task worker was killed: {text}"));
     }
 
-    /// A process has ended.
-    fn ended(&mut self, at: usize, status: String) {
+    /// A process has ended. `None`: it did not even begin.
+    fn ended(&mut self, at: usize, end: Option<End>) {
         self.withdraw(at);
+        let status = end.map_or_else(|| "it did not start".to_owned(), |end| end.to_string());
         self.lose_task(at, Outcome::Died, &format!("the task worker ended with {status}"));
         let mut proc = self.procs.remove(at);
         if proc.forked && !proc.process.is_unknown() {
@@ -1168,19 +1175,27 @@ impl Supervisor {
         }
         let now = Instant::now();
         let slot = self.slots.entry(proc.slot).or_default();
-        slot.failures = if !unready && proc.has_settled(now) { 0 } else { slot.failures + 1 };
-        // At once the first time: most ends are single.
-        let wait = match (slot.failures, self.crash.open()) {
-            (0, None) => Duration::ZERO,
-            // It was no failed start, and yet the next one has to wait for its turn.
-            (0, Some(open)) => open.next_try.saturating_duration_since(now),
-            (failures, _) => self.start_failed(failures, &why, now),
+        // It had started, and was ended from outside: that says nothing about the next start.
+        let is_outside = !unready && proc.phase != Phase::Killed && end.is_some_and(End::is_by_kill);
+        let has_settled = !unready && proc.has_settled(now);
+        if has_settled {
+            slot.failures = 0;
+        } else if !is_outside {
+            slot.failures += 1;
+        }
+        let failures = slot.failures;
+        let wait = if has_settled || is_outside {
+            // At once: most ends are single. Also in a crash loop, because it was no failed start.
+            self.crash.hurry(now);
+            Duration::ZERO
+        } else {
+            self.start_failed(failures, &why, now)
         };
         self.slots.entry(proc.slot).or_default().next_try = Some(now + wait);
         match proc.replaces {
             Some(old) if unready => self.not_replaced(old, proc.slot, &why),
             // Requests do not need task workers.
-            None if (unready || self.crash.open().is_some()) && !proc.is_task() => {
+            None if !wait.is_zero() && (unready || self.crash.open().is_some()) && !proc.is_task() => {
                 self.refuse_requests(why, now + wait);
             }
             _ => {}

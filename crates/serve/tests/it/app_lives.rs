@@ -137,6 +137,65 @@ fn a_crash_loop_from_the_start_is_503_and_tries_go_on_slowly() {
     wait_until("the end of the loop", || status(&site)["crash_loop"].is_null());
 }
 
+/// The process of a slot that is ready, once there is one besides `other`.
+fn pid_of(site: &Site, slot: u64, other: i64) -> i64 {
+    let found = || {
+        let ready = workers(site, "ready");
+        let mut pids = ready.iter().filter(|one| one["slot"] == slot).filter_map(|one| one["pid"].as_i64());
+        pids.find(|pid| *pid != other)
+    };
+    wait_until("a worker of the slot", || found().is_some());
+    found().unwrap()
+}
+
+fn kill(pid: i64) {
+    let pid = rustix::process::Pid::from_raw(pid.try_into().unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+}
+
+#[test]
+fn a_worker_that_is_killed_before_it_has_served_is_replaced_at_once_each_time() {
+    if !python() {
+        return;
+    }
+    for more in ["", "preload = true"] {
+        // All requests go to the first slot. A start that waits comes too late for this test.
+        let site = lives(&format!("workers = 2\nbackoff = [\"1h\", \"1h\"]\n{more}"), |_| {});
+        let mut last = 0;
+        for _ in 0..7 {
+            last = pid_of(&site, 1, last);
+            kill(last);
+        }
+        pid_of(&site, 1, last);
+        let now = status(&site);
+        assert!(now["crash_loop"].is_null() && now["trouble"].is_null(), "{now}");
+        assert_eq!(site.client().get("/").status, 200);
+        told(&site, "app web[1]: died: signal: 9 (SIGKILL)");
+    }
+}
+
+#[test]
+fn a_worker_that_has_served_is_replaced_at_once_also_in_a_crash_loop() {
+    if !python() {
+        return;
+    }
+    let site = lives("workers = 2\nbackoff = [\"1ms\", \"1h\"]", |_| {});
+    let (serves, idle) = (pid_of(&site, 0, 0), pid_of(&site, 1, 0));
+    assert_eq!(site.client().get("/").text(), serves.to_string());
+    site.write("broken", "no database");
+    kill(idle);
+    told(&site, "crash loop: 5 starts in a row have failed");
+    std::fs::remove_file(site.path("broken")).unwrap();
+    kill(serves);
+    // Requests wait meanwhile.
+    wait_until("another one", || {
+        let reply = site.client().get("/");
+        assert_eq!(reply.status, 200, "{reply:?}");
+        reply.text() != serves.to_string()
+    });
+    wait_until("the end of the loop", || status(&site)["crash_loop"].is_null());
+}
+
 #[test]
 fn processes_of_every_kind_are_restarted_and_scaled_by_their_slots() {
     if !python() {
