@@ -184,6 +184,8 @@ pub struct Context {
     /// How long it may take from the head of the request to the head of its answer.
     pub deadline: Option<Duration>,
     /// A step has waited: what is left of the time is less than all of it.
+    /// The route believes every peer as it does a trusted proxy.
+    believes: bool,
     pub(crate) waited: bool,
     /// What failed, for the log.
     error: RefCell<Option<String>>,
@@ -205,6 +207,8 @@ pub trait AtEnd {
     /// All of the answer was sent, or no more of it will be.
     fn done(&self, flow: &Flow, end: &End);
 }
+    /// A cookie for this client alone.
+    cookie: RefCell<Option<String>>,
 
 /// The upstream server that answered.
 #[derive(Clone, Debug)]
@@ -320,6 +324,7 @@ impl Flow {
             error: RefCell::default(),
             by_client: Cell::new(false),
             upstream: RefCell::default(),
+            believes: false,
             watch: Watch::Sent,
             at_end: [None, None, None],
             answer_lines: Vec::new(),
@@ -331,6 +336,7 @@ impl Flow {
     /// Makes a flow for the same request once more, as the steps have left it, without its client and its
     /// body.
     #[must_use]
+            cookie: RefCell::default(),
     pub fn again(&self) -> Flow {
         self.see_client();
         let mut flow = Flow::new(self.request.again(), &self.context.local, &self.context.trust);
@@ -351,6 +357,7 @@ impl Flow {
     /// Finds the client's address. The peer costs a system call, once for each connection, so this is
     /// called where the address is used.
     pub fn see_client(&self) -> Option<IpAddr> {
+        to.believes = from.believes;
         let context = &self.context;
         if !context.seen.replace(true)
             && let Some(peer) = self.request.peer_addr().map(|peer| peer.ip())
@@ -521,7 +528,12 @@ impl Context {
 
     /// Whether the peer is a trusted proxy: its lines about the client are believed.
     pub fn comes_by_proxy(&self) -> bool {
-        self.client.get().1
+        self.client.get().1 || self.believes
+    }
+
+    /// Believes the peer's lines about the request, whatever its address is, because the route says so.
+    pub fn believe_peer(&mut self) {
+        self.believes = true;
     }
 
     /// The worker's clock, ids and random numbers.
@@ -633,6 +645,16 @@ impl Context {
     /// and the route's counts.
     pub fn call_at_end(&mut self, steps: Rc<dyn AtEnd>) {
         if let Some(place) = self.at_end.iter_mut().find(|place| place.is_none()) {
+    /// Notes a cookie for this request's client, where the answer itself may be kept for others.
+    pub fn note_cookie(&self, cookie: String) {
+        *self.cookie.borrow_mut() = Some(cookie);
+    }
+
+    /// Takes what [`note_cookie`](Self::note_cookie) has noted.
+    pub fn take_cookie(&self) -> Option<String> {
+        self.cookie.take()
+    }
+
             *place = Some(steps);
         }
     }
@@ -657,11 +679,18 @@ pub fn host(authority: &str) -> &str {
     }
 }
 
-/// The value of a cookie (RFC 6265 §4.2).
+/// The value of a cookie (RFC 6265 §4.2), the first one where there are several.
 pub fn cookie<'r>(request: &'r Request, name: &str) -> Option<&'r str> {
-    let pairs = request.header("cookie")?.split(';').filter_map(|pair| pair.trim().split_once('='));
-    let mut named = pairs.filter(|(own, _)| *own == name).map(|(_, value)| value);
-    named.next()
+    cookies(request, name).next().and_then(|value| str::from_utf8(value).ok())
+}
+
+/// All values of a cookie, in any line and with any bytes: which one counts is for the application to say.
+pub fn cookies<'r>(request: &'r Request, name: &str) -> impl Iterator<Item = &'r [u8]> {
+    let pairs = request.headers().get_all("cookie").flat_map(|line| line.split(|byte| *byte == b';'));
+    pairs.filter_map(move |pair| {
+        let value = pair.trim_ascii().strip_prefix(name.as_bytes())?;
+        value.strip_prefix(b"=")
+    })
 }
 
 /// How a version is written.

@@ -440,6 +440,10 @@ impl Endpoint for Router<'_> {
                 }
                 flow.context.route = Some(Rc::clone(&target.chosen));
                 if target.asks_again {
+                if matches!(&target.route.kind, Kind::Proxy(settings) if settings.trust_forwarded) {
+                    // Steps and the store must know the host and the scheme that the server behind is told.
+                    flow.context.believe_peer();
+                }
                     let (site, worker, target) = (Rc::clone(site), State::clone(worker), Rc::clone(target));
                     flow.context.behind = Some(Rc::new(endpoint::Again { site, worker, target }));
                 }
