@@ -125,6 +125,13 @@ impl Local {
     }
 }
 
+/// Names in the `Connection` lines of a message that are looked at. No client sends more, and servers behind
+/// get no request with more.
+pub const HOP_NAMES_MAX: usize = 16;
+
+/// Words of `Connection` that name no line, and lines that say something to this server and stay here anyway.
+const KEPT_OF_HOP: &[&str] = &["close", "keep-alive", "te", "upgrade"];
+
 /// The clock of decisions: since `epoch`, and an hour, so that no time before a start is below 0.
 pub fn clock(epoch: Instant) -> u64 {
     let since = epoch.elapsed() + Duration::from_secs(3600);
@@ -177,6 +184,8 @@ pub struct Context {
     /// The client's address, and whether the peer is a trusted proxy.
     client: Cell<(Option<IpAddr>, bool)>,
     seen: Cell<bool>,
+    /// The route believes every peer as it does a trusted proxy.
+    believes: bool,
     /// Proxies that are believed.
     trust: Rc<Trust>,
     /// The answer at hand is a refusal by this server, not one of an endpoint's own.
@@ -184,8 +193,6 @@ pub struct Context {
     /// How long it may take from the head of the request to the head of its answer.
     pub deadline: Option<Duration>,
     /// A step has waited: what is left of the time is less than all of it.
-    /// The route believes every peer as it does a trusted proxy.
-    believes: bool,
     pub(crate) waited: bool,
     /// What failed, for the log.
     error: RefCell<Option<String>>,
@@ -200,6 +207,8 @@ pub struct Context {
     pub answer_lines: Vec<(String, Vec<u8>)>,
     /// What a change has made void, besides its own target.
     void: RefCell<Vec<String>>,
+    /// A cookie for this client alone.
+    cookie: RefCell<Option<String>>,
 }
 
 /// Is called when a request is over.
@@ -207,8 +216,6 @@ pub trait AtEnd {
     /// All of the answer was sent, or no more of it will be.
     fn done(&self, flow: &Flow, end: &End);
 }
-    /// A cookie for this client alone.
-    cookie: RefCell<Option<String>>,
 
 /// The upstream server that answered.
 #[derive(Clone, Debug)]
@@ -317,6 +324,7 @@ impl Flow {
             trace: None,
             client: Cell::new((None, false)),
             seen: Cell::new(false),
+            believes: false,
             trust: Rc::clone(trust),
             refused: Cell::new(false),
             deadline: None,
@@ -324,11 +332,11 @@ impl Flow {
             error: RefCell::default(),
             by_client: Cell::new(false),
             upstream: RefCell::default(),
-            believes: false,
             watch: Watch::Sent,
             at_end: [None, None, None],
             answer_lines: Vec::new(),
             void: RefCell::default(),
+            cookie: RefCell::default(),
         };
         Flow { request, context }
     }
@@ -336,7 +344,6 @@ impl Flow {
     /// Makes a flow for the same request once more, as the steps have left it, without its client and its
     /// body.
     #[must_use]
-            cookie: RefCell::default(),
     pub fn again(&self) -> Flow {
         self.see_client();
         let mut flow = Flow::new(self.request.again(), &self.context.local, &self.context.trust);
@@ -350,6 +357,7 @@ impl Flow {
         to.trace.clone_from(&from.trace);
         to.client.set(from.client.get());
         to.seen.set(true);
+        to.believes = from.believes;
         to.deadline = from.deadline;
         flow
     }
@@ -357,7 +365,6 @@ impl Flow {
     /// Finds the client's address. The peer costs a system call, once for each connection, so this is
     /// called where the address is used.
     pub fn see_client(&self) -> Option<IpAddr> {
-        to.believes = from.believes;
         let context = &self.context;
         if !context.seen.replace(true)
             && let Some(peer) = self.request.peer_addr().map(|peer| peer.ip())
@@ -449,6 +456,24 @@ impl Flow {
         }
         if let Ok(Cow::Owned(path)) = path::without_dots(self.request.path()) {
             self.respell(path);
+        }
+    }
+
+    /// Takes out the lines that `Connection` names as those of the client's hop (RFC 9110 §7.6.1), before any
+    /// step has read or written one. Later they could not be told from what steps have set: a client that
+    /// names the line with the caller's name would have it removed on the way to the server behind.
+    pub fn take_hop_lines_out(&mut self) {
+        let words =
+            self.request.headers().get_all("connection").flat_map(|list| list.split(|byte| *byte == b','));
+        let words = words.map(<[u8]>::trim_ascii).filter(|word| !word.is_empty()).take(HOP_NAMES_MAX);
+        let is_known =
+            |word: &[u8]| KEPT_OF_HOP.iter().any(|known| word.eq_ignore_ascii_case(known.as_bytes()));
+        let named: Vec<_> = words
+            .filter(|word| !is_known(word))
+            .map(|word| String::from_utf8_lossy(word).into_owned())
+            .collect();
+        for name in named {
+            self.request.remove_header(&name);
         }
     }
 
@@ -620,6 +645,16 @@ impl Context {
         self.void.take()
     }
 
+    /// Notes a cookie for this request's client, where the answer itself may be kept for others.
+    pub fn note_cookie(&self, cookie: String) {
+        *self.cookie.borrow_mut() = Some(cookie);
+    }
+
+    /// Takes what [`note_cookie`](Self::note_cookie) has noted.
+    pub fn take_cookie(&self) -> Option<String> {
+        self.cookie.take()
+    }
+
     /// Where the part of the decoded path that is below the route begins. A step that has changed the path
     /// has written all of it.
     pub fn below(&self) -> usize {
@@ -645,16 +680,6 @@ impl Context {
     /// and the route's counts.
     pub fn call_at_end(&mut self, steps: Rc<dyn AtEnd>) {
         if let Some(place) = self.at_end.iter_mut().find(|place| place.is_none()) {
-    /// Notes a cookie for this request's client, where the answer itself may be kept for others.
-    pub fn note_cookie(&self, cookie: String) {
-        *self.cookie.borrow_mut() = Some(cookie);
-    }
-
-    /// Takes what [`note_cookie`](Self::note_cookie) has noted.
-    pub fn take_cookie(&self) -> Option<String> {
-        self.cookie.take()
-    }
-
             *place = Some(steps);
         }
     }

@@ -66,6 +66,13 @@ pub fn vary(response: &mut Response, name: &str) {
         let mut names = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
         names.any(|own| own == b"*" || own.eq_ignore_ascii_case(name.as_bytes()))
     };
+/// Writes a line that only this server may write. `false`: the head has no room for it, and must not go on
+/// without it. A value that is none of a line is left out.
+#[must_use]
+pub fn tell(request: &mut Request, name: &str, value: &[u8]) -> bool {
+    request.set_header(name, value).is_ok() || FieldBlock::new().push(name.as_bytes(), value).is_err()
+}
+
     let is_vary = |name: &[u8]| name.eq_ignore_ascii_case(b"vary");
     if !response.headers().any(|line| is_vary(line.name) && there(line.value)) {
         // The name is a token.
