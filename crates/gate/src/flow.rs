@@ -125,6 +125,13 @@ impl Local {
     }
 }
 
+/// Names in the `Connection` lines of a message that are looked at. No client sends more, and servers behind
+/// get no request with more.
+pub const HOP_NAMES_MAX: usize = 16;
+
+/// Words of `Connection` that name no line, and lines that say something to this server and stay here anyway.
+const KEPT_OF_HOP: &[&str] = &["close", "keep-alive", "te", "upgrade"];
+
 /// The clock of decisions: since `epoch`, and an hour, so that no time before a start is below 0.
 pub fn clock(epoch: Instant) -> u64 {
     let since = epoch.elapsed() + Duration::from_secs(3600);
@@ -177,6 +184,8 @@ pub struct Context {
     /// The client's address, and whether the peer is a trusted proxy.
     client: Cell<(Option<IpAddr>, bool)>,
     seen: Cell<bool>,
+    /// The route believes every peer as it does a trusted proxy.
+    believes: bool,
     /// Proxies that are believed.
     trust: Rc<Trust>,
     /// The answer at hand is a refusal by this server, not one of an endpoint's own.
@@ -198,6 +207,8 @@ pub struct Context {
     pub answer_lines: Vec<(String, Vec<u8>)>,
     /// What a change has made void, besides its own target.
     void: RefCell<Vec<String>>,
+    /// A cookie for this client alone.
+    cookie: RefCell<Option<String>>,
 }
 
 /// Is called when a request is over.
@@ -313,6 +324,7 @@ impl Flow {
             trace: None,
             client: Cell::new((None, false)),
             seen: Cell::new(false),
+            believes: false,
             trust: Rc::clone(trust),
             refused: Cell::new(false),
             deadline: None,
@@ -324,6 +336,7 @@ impl Flow {
             at_end: [None, None, None],
             answer_lines: Vec::new(),
             void: RefCell::default(),
+            cookie: RefCell::default(),
         };
         Flow { request, context }
     }
@@ -344,6 +357,7 @@ impl Flow {
         to.trace.clone_from(&from.trace);
         to.client.set(from.client.get());
         to.seen.set(true);
+        to.believes = from.believes;
         to.deadline = from.deadline;
         flow
     }
@@ -445,6 +459,24 @@ impl Flow {
         }
     }
 
+    /// Takes out the lines that `Connection` names as those of the client's hop (RFC 9110 §7.6.1), before any
+    /// step has read or written one. Later they could not be told from what steps have set: a client that
+    /// names the line with the caller's name would have it removed on the way to the server behind.
+    pub fn take_hop_lines_out(&mut self) {
+        let words =
+            self.request.headers().get_all("connection").flat_map(|list| list.split(|byte| *byte == b','));
+        let words = words.map(<[u8]>::trim_ascii).filter(|word| !word.is_empty()).take(HOP_NAMES_MAX);
+        let is_known =
+            |word: &[u8]| KEPT_OF_HOP.iter().any(|known| word.eq_ignore_ascii_case(known.as_bytes()));
+        let named: Vec<_> = words
+            .filter(|word| !is_known(word))
+            .map(|word| String::from_utf8_lossy(word).into_owned())
+            .collect();
+        for name in named {
+            self.request.remove_header(&name);
+        }
+    }
+
     /// Makes one slash of several in a row in the path, for what takes them for one.
     pub fn merge_slashes(&mut self) {
         if self.request.head().is_plain_path() {
@@ -521,7 +553,12 @@ impl Context {
 
     /// Whether the peer is a trusted proxy: its lines about the client are believed.
     pub fn comes_by_proxy(&self) -> bool {
-        self.client.get().1
+        self.client.get().1 || self.believes
+    }
+
+    /// Believes the peer's lines about the request, whatever its address is, because the route says so.
+    pub fn believe_peer(&mut self) {
+        self.believes = true;
     }
 
     /// The worker's clock, ids and random numbers.
@@ -608,6 +645,16 @@ impl Context {
         self.void.take()
     }
 
+    /// Notes a cookie for this request's client, where the answer itself may be kept for others.
+    pub fn note_cookie(&self, cookie: String) {
+        *self.cookie.borrow_mut() = Some(cookie);
+    }
+
+    /// Takes what [`note_cookie`](Self::note_cookie) has noted.
+    pub fn take_cookie(&self) -> Option<String> {
+        self.cookie.take()
+    }
+
     /// Where the part of the decoded path that is below the route begins. A step that has changed the path
     /// has written all of it.
     pub fn below(&self) -> usize {
@@ -657,11 +704,18 @@ pub fn host(authority: &str) -> &str {
     }
 }
 
-/// The value of a cookie (RFC 6265 §4.2).
+/// The value of a cookie (RFC 6265 §4.2), the first one where there are several.
 pub fn cookie<'r>(request: &'r Request, name: &str) -> Option<&'r str> {
-    let pairs = request.header("cookie")?.split(';').filter_map(|pair| pair.trim().split_once('='));
-    let mut named = pairs.filter(|(own, _)| *own == name).map(|(_, value)| value);
-    named.next()
+    cookies(request, name).next().and_then(|value| str::from_utf8(value).ok())
+}
+
+/// All values of a cookie, in any line and with any bytes: which one counts is for the application to say.
+pub fn cookies<'r>(request: &'r Request, name: &str) -> impl Iterator<Item = &'r [u8]> {
+    let pairs = request.headers().get_all("cookie").flat_map(|line| line.split(|byte| *byte == b';'));
+    pairs.filter_map(move |pair| {
+        let value = pair.trim_ascii().strip_prefix(name.as_bytes())?;
+        value.strip_prefix(b"=")
+    })
 }
 
 /// How a version is written.

@@ -125,6 +125,12 @@ pub fn refusal(status: Status, context: &Context, what: &str) -> Response {
     response
 }
 
+/// Makes the refusal of a request that has no room for a line of this server.
+pub fn no_room(context: &Context) -> Response {
+    let what = "The request has more header lines than can be handed on.";
+    refusal(Status::HEADER_FIELDS_TOO_LARGE, context, what)
+}
+
 fn form(status: Status, context: &Context, what: &str) -> Response {
     context.note_refusal();
     let plain = || {

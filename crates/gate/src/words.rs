@@ -37,6 +37,26 @@ pub fn passes_for(name: &[u8], line: &str) -> bool {
     name.len() == line.len() && name.iter().zip(line.bytes()).all(same)
 }
 
+/// Lines in which proxies tell servers behind them about the client.
+pub const OF_PROXIES: &[&str] = &[
+    "forwarded",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-port",
+    "x-forwarded-proto",
+    "x-real-ip",
+];
+
+/// Beginnings of further such lines, as `X-Forwarded-Uri` and `X-Original-Url`.
+const BEGINNINGS_OF_PROXIES: &[&str] = &["x-forwarded-", "x-original-"];
+
+/// Whether a line may pass for one of a proxy: only from a trusted one it says something.
+pub fn is_of_proxies(name: &[u8]) -> bool {
+    let begins_as =
+        |beginning: &&str| name.get(..beginning.len()).is_some_and(|begin| passes_for(begin, beginning));
+    BEGINNINGS_OF_PROXIES.iter().any(begins_as) || OF_PROXIES.iter().any(|line| passes_for(name, line))
+}
+
 /// Removes the lines of a request that may pass for `line`.
 pub fn remove_all_like(request: &mut Request, line: &str) {
     let like: Vec<_> = request.headers().iter().filter(|field| passes_for(field.name, line)).collect();
@@ -44,6 +64,13 @@ pub fn remove_all_like(request: &mut Request, line: &str) {
     for name in names {
         request.remove_header(&name);
     }
+}
+
+/// Writes a line that only this server may write. `false`: the head has no room for it, and must not go on
+/// without it. A value that is none of a line is left out.
+#[must_use]
+pub fn tell(request: &mut Request, name: &str, value: &[u8]) -> bool {
+    request.set_header(name, value).is_ok() || FieldBlock::new().push(name.as_bytes(), value).is_err()
 }
 
 /// What is behind `http://` or `https://`, in any case of letters, if one of them begins the text.

@@ -18,7 +18,7 @@ use ringroad_engine::{spawn, spawn_blocking, time};
 use ringroad_gate::client::told;
 use ringroad_gate::flow;
 use ringroad_gate::upstream::{CollectError, Collected, Spool, SpoolReader, hash};
-use ringroad_gate::words;
+use ringroad_gate::words::{self, OF_PROXIES};
 use ringroad_http::{
     Body, Chunk, ContentType, EncodeError, FieldBlock, Method, Piece, Request, RequestBody, Response, Status,
     Version,
@@ -54,16 +54,6 @@ impl AppPlace {
         }
     }
 }
-
-/// Header lines about the client that are passed on only from trusted proxies.
-const OF_THE_CLIENT: &[&str] = &[
-    "forwarded",
-    "x-forwarded-for",
-    "x-forwarded-host",
-    "x-forwarded-port",
-    "x-forwarded-proto",
-    "x-real-ip",
-];
 
 /// Header lines of an answer that belong to a connection or are written by the library.
 pub(crate) const OF_THE_HOP: &[&str] = &[
@@ -230,7 +220,7 @@ impl Asked {
     ) -> Incoming<'r> {
         let subject = place.subject.as_deref();
         let is_subject = |name: &[u8]| subject.is_some_and(|own| words::passes_for(name, own));
-        let of_the_client = |name: &[u8]| OF_THE_CLIENT.iter().any(|line| words::passes_for(name, line));
+        let of_the_client = |name: &[u8]| OF_PROXIES.iter().any(|line| words::passes_for(name, line));
         let mut lines: Vec<(&[u8], &[u8])> = request
             .headers()
             .iter()

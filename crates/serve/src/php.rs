@@ -21,7 +21,7 @@ use ringroad_engine::spawn;
 use ringroad_gate::flow::{Flow, host};
 use ringroad_gate::path::Spellings;
 use ringroad_gate::upstream::{CollectError, Collected, Spool, SpoolReader, hash};
-use ringroad_gate::words;
+use ringroad_gate::words::{self, OF_PROXIES};
 use ringroad_http::{
     Body, Chunk, EncodeError, Method, Request, RequestBody, Response, SentSoFar, Status, Version,
 };
@@ -40,16 +40,6 @@ use std::time::Instant;
 
 /// A body up to this goes with the head of its request.
 const FIRST_BYTES: u64 = 128 << 10;
-
-/// Lines about the client that are handed on only from trusted proxies.
-const OF_THE_CLIENT: &[&str] = &[
-    "forwarded",
-    "x-forwarded-for",
-    "x-forwarded-host",
-    "x-forwarded-port",
-    "x-forwarded-proto",
-    "x-real-ip",
-];
 
 /// Lines of a request that have variables of their own, belong to the connection, or must not become a
 /// variable: `Proxy` would be taken for the setting HTTP_PROXY (CVE-2016-5385).
@@ -573,7 +563,7 @@ impl Php {
             is_plain(name)
                 && !is_subject(name)
                 && !is_one_of(name, NOT_VARIABLES)
-                && (context.comes_by_proxy() || !is_one_of(name, OF_THE_CLIENT))
+                && (context.comes_by_proxy() || !is_one_of(name, OF_PROXIES))
         };
         for field in request.headers().iter().filter(|field| handed_on(field.name)) {
             let name = variable(field.name);

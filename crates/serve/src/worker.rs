@@ -26,6 +26,7 @@ use ringroad_gate::chain::{Chain, Endpoint};
 use ringroad_gate::client::Trust;
 use ringroad_gate::flow::{AtEnd, Chosen, End, Flow, Local, cookie, host};
 use ringroad_gate::groups::WorkerGroups;
+use ringroad_gate::page::no_room;
 use ringroad_gate::path::{self, BadPath, Spellings};
 use ringroad_gate::routes::{Found, Routes, Split, SplitBy, Subject};
 use ringroad_gate::upstream::{Group, Room};
@@ -388,9 +389,9 @@ pub(crate) async fn answer(request: Request, worker: State<Worker>) -> Response 
     let flow = pending.flow();
     // First of all: everything behind this sees the one path that is meant, and the client by its right name.
     flow.take_dots_out();
-    if let Some(line) = config.tls.as_ref().and_then(|tls| tls.subject_header.as_deref()) {
-        tell_subject(&mut flow.request, line);
-    }
+    flow.take_hop_lines_out();
+    let line = config.tls.as_ref().and_then(|tls| tls.subject_header.as_deref());
+    let is_told = line.is_none_or(|line| tell_subject(&mut flow.request, line));
     if site.writer.is_some() || !config.client_ip.proxies.is_empty() {
         flow.see_client();
     }
@@ -398,6 +399,7 @@ pub(crate) async fn answer(request: Request, worker: State<Worker>) -> Response 
     // Answered whatever steps are in force: an authority comes from any address, without credentials.
     let response = match worker.shared.challenges.response(&flow.request) {
         Some(response) => response,
+        None if !is_told => no_room(&flow.context),
         None => site.identify.run(flow, &router).await,
     };
     if let Some(writer) = &site.writer {
@@ -415,13 +417,12 @@ pub(crate) async fn answer(request: Request, worker: State<Worker>) -> Response 
 
 /// Writes the subject of the client's certificate into the line that only this server may write. Without a
 /// certificate there is none, also no line that a program behind might take for it.
-fn tell_subject(request: &mut Request, line: &str) {
+///
+/// `false`: the head has no room for it.
+fn tell_subject(request: &mut Request, line: &str) -> bool {
     words::remove_all_like(request, line);
     let told = request.connection().and_then(|info| info.tls).and_then(|tls| tls.client_subject.clone());
-    if let Some(told) = told {
-        // Without room for one more line the request goes on without it.
-        let _ = request.set_header(line, &*told);
-    }
+    told.is_none_or(|told| words::tell(request, line, told.as_bytes()))
 }
 
 /// The end of the steps that come before the route: chooses it, and takes the request through its chain.
@@ -439,6 +440,10 @@ impl Endpoint for Router<'_> {
                     flow.merge_slashes();
                 }
                 flow.context.route = Some(Rc::clone(&target.chosen));
+                if matches!(&target.route.kind, Kind::Proxy(settings) if settings.trust_forwarded) {
+                    // Steps and the store must know the host and the scheme that the server behind is told.
+                    flow.context.believe_peer();
+                }
                 if target.asks_again {
                     let (site, worker, target) = (Rc::clone(site), State::clone(worker), Rc::clone(target));
                     flow.context.behind = Some(Rc::new(endpoint::Again { site, worker, target }));

@@ -15,8 +15,9 @@ use std::time::Duration;
 pub(super) static TABLE: Table = Table {
     name: "[auth.NAME] kind = \"ask\"",
     meaning: "Another server decides. It is sent a GET with the header lines of the request, and with \
-        `X-Forwarded-Method`, `-Proto`, `-Host`, `-Uri` and `-For`. Its 2xx admits the request, its 3xx and 4xx is \
-        the client's answer.",
+        `X-Forwarded-Method`, `-Proto`, `-Host`, `-Uri` and `-For` and `X-Real-IP`. What clients say in such lines \
+        (`X-Forwarded-…`, `X-Original-…`, `Forwarded`) it does not get, unless a proxy of `client_ip` says it, nor lines of \
+        `copy` and `subject`, nor names with `_`. Its 2xx admits the request, its 3xx and 4xx is the client's answer.",
     keys: &[
         Key {
             name: "url",
@@ -35,6 +36,12 @@ pub(super) static TABLE: Table = Table {
             form: "names of header lines, as `[\"Remote-User\", \"Remote-Groups\"]`",
             default: "-",
             meaning: "Lines of its answer that the request gets. Lines of these names that clients send are removed.",
+        },
+        Key {
+            name: "answer",
+            form: "names of header lines, as `[\"Set-Cookie\"]`",
+            default: "-",
+            meaning: "Lines of its 2xx answer that the client gets beside those of the endpoint: so it can renew a session.",
         },
         Key {
             name: "subject",
@@ -63,6 +70,7 @@ const NOT_ASKED: &[&str] = &[
     "x-forwarded-method",
     "x-forwarded-proto",
     "x-forwarded-uri",
+    "x-real-ip",
 ];
 
 /// Lines of its answer that the client does not get.
@@ -77,7 +85,10 @@ pub(super) struct Ask {
     url: String,
     timeout: Duration,
     copy: Vec<String>,
+    answer: Vec<String>,
     subject: Option<String>,
+    /// All names of `copy` and `subject`.
+    own_lines: Vec<String>,
 }
 
 fn is_one_of(name: &[u8], names: &[&str]) -> bool {
@@ -95,8 +106,8 @@ impl Default for Asking {
 
 impl Ask {
     /// The lines that are its answer's alone.
-    pub(super) fn own_lines(&self) -> impl Iterator<Item = &String> {
-        self.copy.iter().chain(&self.subject)
+    pub(super) fn own_lines(&self) -> &[String] {
+        &self.own_lines
     }
 
     pub(super) async fn ask(&self, flow: &Flow) -> Verdict {
@@ -107,9 +118,18 @@ impl Ask {
     }
 
     async fn answer(&self, flow: &Flow) -> Result<Verdict, String> {
-        let client = flow.context.local().own::<Asking>().0.clone().timeout(self.timeout);
-        let mut asked = client.get(&self.url);
-        for field in flow.request.headers().iter().filter(|field| !is_one_of(field.name, NOT_ASKED)) {
+        let asking = flow.context.local().own::<Asking>().0.clone().timeout(self.timeout);
+        let mut asked = asking.get(&self.url);
+        let client = flow.see_client();
+        let by_proxy = flow.context.comes_by_proxy();
+        // A client must not tell the server that decides where it comes from, what it asks for, or its name.
+        // Lines with `_` are those with `-` to many programs, and go to no server behind either.
+        let is_own = |name: &[u8]| self.own_lines.iter().any(|line| words::passes_for(name, line));
+        let is_asked = |name: &[u8]| {
+            let is_forged = name.contains(&b'_') || is_own(name) || !by_proxy && words::is_of_proxies(name);
+            !is_forged && !is_one_of(name, NOT_ASKED)
+        };
+        for field in flow.request.headers().iter().filter(|field| is_asked(field.name)) {
             asked = asked.header(field.name, field.value);
         }
         asked = asked
@@ -117,8 +137,8 @@ impl Ask {
             .header("X-Forwarded-Proto", flow.scheme())
             .header("X-Forwarded-Host", flow.authority())
             .header("X-Forwarded-Uri", &*flow.target());
-        if let Some(client) = flow.see_client() {
-            asked = asked.header("X-Forwarded-For", client.to_string());
+        if let Some(address) = client.map(|client| client.to_string()) {
+            asked = asked.header("X-Forwarded-For", &address).header("X-Real-IP", &address);
         }
         let mut answer = asked.send().await.map_err(|why| why.to_string())?;
         let code = answer.status().code();
@@ -128,7 +148,15 @@ impl Ask {
                 let copied = self.copy.iter().filter_map(|name| {
                     answer.headers().get(name).map(|value| (name.clone(), value.to_vec()))
                 });
-                Ok(Verdict::Known(Identity { subject, lines: copied.collect(), claims: None }))
+                let lines = copied.collect();
+                let answered = self.answer.iter().flat_map(|name| {
+                    answer
+                        .headers()
+                        .get_all(name)
+                        .map(|value| (name.clone(), value.to_vec()))
+                        .collect::<Vec<_>>()
+                });
+                Ok(Verdict::Known(Identity { subject, lines, answer: answered.collect(), claims: None }))
             }
             300..=499 => {
                 let body = answer.bytes(ANSWER_BYTES_MAX).await.map_err(|why| why.to_string())?;
@@ -156,11 +184,16 @@ pub(super) fn read(section: &mut Section<'_>) -> Option<Ask> {
     });
     let timeout = section.read("timeout", |value| value::span(value, Duration::from_millis(1)));
     let copy = section.read("copy", |value| value::some(value, "names of header lines", words::header_name));
+    let answer =
+        section.read("answer", |value| value::some(value, "names of header lines", words::header_name));
     let subject = section.read("subject", words::header_name);
+    let copy = copy.unwrap_or_default();
     Some(Ask {
         url: url?,
         timeout: timeout.unwrap_or(Duration::from_secs(5)),
-        copy: copy.unwrap_or_default(),
+        own_lines: copy.iter().chain(&subject).cloned().collect(),
+        copy,
+        answer: answer.unwrap_or_default(),
         subject,
     })
 }

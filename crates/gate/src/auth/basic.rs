@@ -4,7 +4,7 @@
 //! whole process, and its result is kept for a while. An unknown name costs as much as a wrong password.
 
 use super::kept::Kept;
-use super::{Identity, Verdict};
+use super::{Identity, Verdict, only_line};
 use crate::client::network;
 use crate::flow::Flow;
 use crate::upstream::Room;
@@ -117,7 +117,7 @@ impl fmt::Debug for Basic {
 
 /// The credentials of a request.
 fn credentials(flow: &Flow) -> Option<&[u8]> {
-    let value = flow.request.headers().get("authorization")?;
+    let value = only_line(&flow.request, "authorization")?;
     let (scheme, rest) = value.split_at_checked(6)?;
     scheme.eq_ignore_ascii_case(b"basic ").then(|| rest.trim_ascii())
 }

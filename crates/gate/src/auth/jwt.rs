@@ -5,7 +5,7 @@
 //! of requests ([`Jwt::tend`]); while a fetch fails the old ones stay.
 
 use super::kept::Kept;
-use super::{Claims, Identity, Verdict, bearer};
+use super::{Claims, Identity, Verdict, bearer, only_line};
 use crate::feature::Tending;
 use crate::flow::cookie;
 use crate::words;
@@ -66,6 +66,12 @@ pub(super) static TABLE: Table = Table {
             meaning: "The claim that is the caller's name.",
         },
         Key {
+            name: "copy",
+            form: "table, as `{ X-Email = \"email\", X-Roles = \"roles\" }`",
+            default: "-",
+            meaning: "Header lines that tell servers behind and applications a claim: a text, a number, a truth value, or a list of them with commas between. Lines of these names that clients send are removed.",
+        },
+        Key {
             name: "from",
             form: "`\"header.NAME\"` or `\"cookie.NAME\"`",
             default: "-",
@@ -110,6 +116,8 @@ struct Settings {
     audience: Vec<String>,
     claims: Vec<(String, String)>,
     subject: String,
+    /// Names of header lines, and the claims that they tell.
+    copy: Vec<(String, String)>,
     from: Place,
     leeway: Duration,
     refresh: Duration,
@@ -141,7 +149,11 @@ struct Keys {
     fetches: AtomicU64,
 }
 
-pub(super) struct Jwt(RwLock<Arc<Keys>>);
+pub(super) struct Jwt {
+    keys: RwLock<Arc<Keys>>,
+    /// The lines that tell claims.
+    own_lines: Vec<String>,
+}
 
 impl PartialEq for Jwt {
     fn eq(&self, other: &Jwt) -> bool {
@@ -209,14 +221,24 @@ impl Settings {
 }
 
 impl Jwt {
+    fn new(keys: Keys) -> Jwt {
+        let own_lines = keys.settings.copy.iter().map(|(line, _)| line.clone()).collect();
+        Jwt { keys: RwLock::new(Arc::new(keys)), own_lines }
+    }
+
     fn keys(&self) -> Arc<Keys> {
-        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.keys.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The lines that tell claims.
+    pub(super) fn own_lines(&self) -> &[String] {
+        &self.own_lines
     }
 
     /// Takes over the keys that were fetched, where they are to be the same.
     pub(super) fn adopt(&self, before: &Jwt) {
         if self == before {
-            *self.0.write().unwrap_or_else(PoisonError::into_inner) = before.keys();
+            *self.keys.write().unwrap_or_else(PoisonError::into_inner) = before.keys();
         }
     }
 
@@ -224,7 +246,7 @@ impl Jwt {
         let keys = self.keys();
         let token = match &keys.settings.from {
             Place::Bearer => bearer(request),
-            Place::Header(name) => request.headers().get(name),
+            Place::Header(name) => only_line(request, name),
             Place::Cookie(name) => cookie(request, name).map(str::as_bytes),
         };
         token.map_or(Verdict::Missing, |token| keys.check(token))
@@ -324,9 +346,14 @@ impl Keys {
         }
         let subject = claims.get(&settings.subject).and_then(serde_json::Value::as_str).map(Arc::from);
         let expires = claims.get("exp").and_then(serde_json::Value::as_f64).unwrap_or(0.0).max(0.0) as u64;
+        let told = settings
+            .copy
+            .iter()
+            .filter_map(|(line, name)| Some((line.clone(), text(claims.get(name)?)?.into())));
+        let lines = told.collect();
         let claims = Some(Arc::new(Claims { typ: header.typ, all: claims }));
         Some((
-            Identity { subject, claims, ..Identity::default() },
+            Identity { subject, lines, claims, ..Identity::default() },
             expires.saturating_add(settings.leeway.as_secs()),
         ))
     }
@@ -385,6 +412,21 @@ fn has(claim: &serde_json::Value, wanted: &str) -> bool {
     }
 }
 
+/// A claim as the value of a header line. `None`: it has no such form, or a text of a list has a comma.
+fn text(claim: &serde_json::Value) -> Option<String> {
+    match claim {
+        serde_json::Value::String(text) => Some(text.clone()),
+        serde_json::Value::Number(_) | serde_json::Value::Bool(_) => Some(claim.to_string()),
+        serde_json::Value::Array(all) => {
+            let texts: Option<Vec<_>> = all.iter().filter(|one| !one.is_array()).map(text).collect();
+            let texts = texts
+                .filter(|texts| texts.len() == all.len() && !texts.iter().any(|text| text.contains(',')))?;
+            Some(texts.join(","))
+        }
+        _ => None,
+    }
+}
+
 fn texts(value: &Value<'_>) -> Result<Vec<String>, String> {
     value::some(value, "texts", value::text)
 }
@@ -431,6 +473,20 @@ pub(super) fn read(section: &mut Section<'_>) -> Option<Jwt> {
         }
     }
     let subject = section.read("subject", value::text);
+    let mut copy = Some(Vec::new());
+    if let Some(table) = section.table("copy") {
+        for (line, value) in table.pairs() {
+            let claim = words::check_name(line).and_then(|()| value::text(value));
+            match (claim, &mut copy) {
+                (Ok(claim), Some(copy)) => copy.push((line.to_owned(), claim)),
+                (Ok(_), None) => {}
+                (Err(what), _) => {
+                    table.mistake(line, what);
+                    copy = None;
+                }
+            }
+        }
+    }
     let from = section.read("from", |value| {
         let text = value::text(value)?;
         match text.split_once('.') {
@@ -452,6 +508,7 @@ pub(super) fn read(section: &mut Section<'_>) -> Option<Jwt> {
         audience: audience.unwrap_or_default(),
         claims: claims?,
         subject: subject.unwrap_or_else(|| "sub".to_owned()),
+        copy: copy?,
         from: from.unwrap_or(Place::Bearer),
         leeway: leeway.unwrap_or(Duration::from_secs(60)),
         refresh: refresh.unwrap_or(Duration::from_secs(600)),
@@ -477,7 +534,7 @@ pub(super) fn read(section: &mut Section<'_>) -> Option<Jwt> {
         tended: AtomicBool::new(false),
         fetches: AtomicU64::new(0),
     };
-    whole.then(|| Jwt(RwLock::new(Arc::new(keys))))
+    whole.then(|| Jwt::new(keys))
 }
 
 #[cfg(test)]
@@ -498,13 +555,14 @@ mod tests {
             audience: vec!["api".to_owned()],
             claims: vec![("scope".to_owned(), "write".to_owned())],
             subject: "sub".to_owned(),
+            copy: Vec::new(),
             from: Place::Bearer,
             leeway: Duration::from_secs(60),
             refresh: Duration::from_secs(600),
         };
         change(&mut settings);
         let key = settings.checked(None, DecodingKey::from_secret(SECRET), None);
-        Jwt(RwLock::new(Arc::new(Keys {
+        Jwt::new(Keys {
             settings,
             set: RwLock::new(Some(Arc::new(key.into_iter().collect()))),
             complaint: RwLock::default(),
@@ -514,7 +572,7 @@ mod tests {
             wanted: AtomicBool::new(false),
             tended: AtomicBool::new(false),
             fetches: AtomicU64::new(0),
-        })))
+        })
     }
 
     fn now() -> u64 {
@@ -560,6 +618,24 @@ mod tests {
         for (what, change) in changes {
             let token = token(&Header::default(), &claims(change));
             assert!(matches!(verdict(&jwt, &token), Verdict::Wrong), "{what}");
+        }
+    }
+
+    #[test]
+    fn a_claim_is_told_where_it_has_the_form_of_a_line() {
+        for (claim, told) in [
+            (json!("a b"), Some("a b")),
+            (json!(3), Some("3")),
+            (json!(true), Some("true")),
+            (json!(["a", 1]), Some("a,1")),
+            (json!([]), Some("")),
+            // Two would be told from one no more.
+            (json!(["a,b"]), None),
+            (json!([["a"]]), None),
+            (json!({ "a": 1 }), None),
+            (json!(null), None),
+        ] {
+            assert_eq!(text(&claim).as_deref(), told, "{claim}");
         }
     }
 

@@ -3,7 +3,7 @@
 //! Keys are looked up by their SHA-256, so the time of a look-up says nothing about the keys there are, and a
 //! configuration can have the hashes instead of the keys.
 
-use super::{Identity, Verdict, bearer, digest};
+use super::{Identity, Verdict, bearer, digest, only_line};
 use crate::words;
 use ringroad_http::Request;
 use ringroad_settings::{Key, Section, Table, Value, value};
@@ -50,7 +50,7 @@ impl Keys {
 
     pub(super) fn check(&self, request: &Request) -> Verdict {
         let given = match &self.header {
-            Some(name) => request.headers().get(name),
+            Some(name) => only_line(request, name),
             None => bearer(request),
         };
         given.map_or(Verdict::Missing, |given| self.check_key(given))

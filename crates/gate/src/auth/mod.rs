@@ -111,6 +111,8 @@ pub struct Identity {
     pub subject: Option<Arc<str>>,
     /// Header lines for the endpoint, in place of all lines of their names.
     pub lines: Vec<(String, Vec<u8>)>,
+    /// Header lines for the client, beside those of the endpoint's answer.
+    pub answer: Vec<(String, Vec<u8>)>,
     /// What its token says, if it has one.
     pub claims: Option<Arc<Claims>>,
 }
@@ -240,11 +242,12 @@ impl Auth {
 
     /// The lines that only this server may write.
     pub(crate) fn own_lines(&self) -> impl Iterator<Item = &str> {
-        let asked = match &self.kind {
-            Kind::Ask(ask) => Some(ask.own_lines()),
-            _ => None,
+        let of_kind = match &self.kind {
+            Kind::Ask(ask) => ask.own_lines(),
+            Kind::Jwt(jwt) => jwt.own_lines(),
+            Kind::Key(_) | Kind::Basic(_) => &[],
         };
-        self.tell().into_iter().chain(asked.into_iter().flatten().map(String::as_str))
+        self.tell().into_iter().chain(of_kind.iter().map(String::as_str))
     }
 
     /// The line that is not handed on.
@@ -331,9 +334,17 @@ pub fn read(name: &str, mut section: Section<'_>, _: &NamedTables) -> Option<Arc
 
 /// Returns the token of `Authorization: Bearer TOKEN` (RFC 6750 §2.1).
 pub fn bearer(request: &Request) -> Option<&[u8]> {
-    let value = request.headers().get("authorization")?;
+    let value = only_line(request, "authorization")?;
     let (scheme, token) = value.split_at_checked(7)?;
     scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
+}
+
+/// The line with credentials. Of several none counts: a server behind may go by another one than this server,
+/// and `Authorization` is no list (RFC 9110 §11.6.2).
+fn only_line<'r>(request: &'r Request, name: &'r str) -> Option<&'r [u8]> {
+    let mut lines = request.headers().get_all(name);
+    let first = lines.next()?;
+    lines.next().is_none().then_some(first)
 }
 
 /// The SHA-256 of what a client sent.

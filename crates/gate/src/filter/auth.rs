@@ -4,7 +4,7 @@
 //! answer at once are asked without a task of their own.
 
 use crate::auth::{self, Auth, Identity, Verdict};
-use crate::chain::{Builder, Filter, Step};
+use crate::chain::{Answering, Builder, Filter, Step};
 use crate::feature::{Configured, Declaration, Feature, Named, Reading, Scope};
 use crate::flow::{Flow, Local};
 use crate::page;
@@ -70,14 +70,16 @@ async fn in_time(table: &Auth, flow: &Flow) -> Verdict {
 
 struct Gate(Arc<Required>);
 
+/// Lines of the server that decides, for the client.
+struct ForClient(Vec<(String, Vec<u8>)>);
+
 impl Filter for Gate {
     fn request<'a>(&'a self, flow: &'a mut Flow) -> Step<'a> {
         let mut judged = Vec::with_capacity(self.0.tables.len());
         for table in &self.0.tables {
             match table.at_once(flow) {
                 Some(Verdict::Known(identity)) => {
-                    self.admit(flow, table, identity);
-                    return Step::Next;
+                    return self.admit(flow, table, identity).map_or(Step::Next, Step::Answer);
                 }
                 other => judged.push(other),
             }
@@ -93,19 +95,28 @@ impl Filter for Gate {
                     None => in_time(table, flow).await,
                 };
                 if let Verdict::Known(identity) = verdict {
-                    self.admit(flow, table, identity);
-                    return None;
+                    return self.admit(flow, table, identity);
                 }
                 verdicts.push(verdict);
             }
             Some(self.refuse(flow, verdicts))
         }))
     }
+
+    fn response<'a>(&'a self, flow: &'a mut Flow, mut response: Response) -> Answering<'a> {
+        let lines = flow.request.extensions_mut().remove::<ForClient>();
+        for (name, value) in lines.into_iter().flat_map(|lines| lines.0) {
+            // It was a line of an answer; one of the framing is none here.
+            let _ = response.add_header(&name, value);
+        }
+        Answering::Now(response)
+    }
 }
 
 impl Gate {
-    /// Notes the caller, and writes the lines that only this server may write.
-    fn admit(&self, flow: &mut Flow, by: &Auth, identity: Identity) {
+    /// Notes the caller, and writes the lines that only this server may write. Returns the refusal of a
+    /// request that has no room for them: a server behind would take it for another caller's.
+    fn admit(&self, flow: &mut Flow, by: &Auth, identity: Identity) -> Option<Response> {
         for table in &self.0.tables {
             for line in table.own_lines() {
                 words::remove_all_like(&mut flow.request, line);
@@ -114,16 +125,16 @@ impl Gate {
                 flow.request.remove_header(line);
             }
         }
-        for (name, value) in &identity.lines {
-            // Without room for one more line the request goes on without it.
-            let _ = flow.request.set_header(name, value);
-        }
-        if let (Some(line), Some(subject)) = (by.tell(), &identity.subject) {
-            // A name that is no value of a header line is not told.
-            let _ = flow.request.set_header(line, subject.as_bytes());
+        let name = by.tell().zip(identity.subject.as_deref());
+        let lines = identity.lines.iter().map(|(name, value)| (&**name, &**value));
+        let lines = lines.chain(name.map(|(line, subject)| (line, subject.as_bytes())));
+        let are_told = lines.fold(true, |told, (name, value)| told & words::tell(&mut flow.request, name, value));
+        if !identity.answer.is_empty() {
+            flow.request.extensions_mut().insert(ForClient(identity.answer));
         }
         flow.context.known = true;
-        flow.context.subject = identity.subject.map(|subject| Rc::from(&*subject));
+        flow.context.subject = identity.subject.as_deref().map(Rc::from);
+        (!are_told).then(|| page::no_room(&flow.context))
     }
 
     fn refuse(&self, flow: &Flow, verdicts: Vec<Verdict>) -> Response {

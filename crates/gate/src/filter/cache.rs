@@ -12,7 +12,7 @@ use crate::cache::stored::{Head, Stored, only_if_cached};
 use crate::cache::{OfBlock, OfRequest, OfResponse};
 use crate::chain::{Answering, Builder, Filter, Step};
 use crate::feature::{Configured, Declaration, Feature, Named, Reading, Scope};
-use crate::flow::{Flow, Local, cookie};
+use crate::flow::{Flow, Local, cookies};
 use crate::page;
 use crate::path;
 use crate::stage::Stage;
@@ -58,13 +58,13 @@ static TABLE: Table = Table {
             name: "by",
             form: "list of `\"header.NAME\"`, `\"cookie.NAME\"`, `\"subject\"`",
             default: "[]",
-            meaning: "What an answer depends on besides scheme, host, path and query. `Vary` needs no mention here.",
+            meaning: "What an answer depends on besides scheme, host, path and query. Of several lines or cookies with the name, all count. `Vary` needs no mention here.",
         },
         Key {
             name: "query",
             form: "list of names",
             default: "all",
-            meaning: "Only these parts of the query tell answers apart.",
+            meaning: "Only these parts of the query tell answers apart, in all spellings of their names (`%70age`, `page[]`). The server behind still gets all of it.",
         },
         Key {
             name: "lifetime",
@@ -360,6 +360,11 @@ impl Filter for Gate {
             // It was answered here.
             None => response,
         };
+        let mut response = response;
+        if let Some(cookie) = flow.context.take_cookie() {
+            // It was made as a line.
+            let _ = response.add_header("Set-Cookie", cookie);
+        }
         Answering::Now(response)
     }
 }
@@ -401,7 +406,7 @@ impl Here {
             key.extend_from_slice(query.as_bytes());
             return key;
         };
-        let is_named = |pair: &&str| names.iter().any(|name| pair.split('=').next() == Some(name));
+        let is_named = |pair: &&str| pair.split(';').any(|part| has_name_of(part, names));
         let mut mark = b'?';
         for pair in query.split('&').filter(is_named) {
             key.push(mark);
@@ -424,14 +429,17 @@ impl Here {
         place.push(u8::from(flow.scheme() == "https"));
         place.extend_from_slice(&flow.context.route.as_ref().map_or(0, |route| route.id).to_le_bytes());
         for one in &self.caching.settings.by {
-            let value = match one {
-                By::Header(name) => flow.request.headers().get(name),
-                By::Cookie(name) => cookie(&flow.request, name).map(str::as_bytes),
-                By::Subject => flow.context.subject.as_deref().map(str::as_bytes),
+            let mut put = |value: &[u8]| {
+                place.extend_from_slice(&(value.len() as u32 + 1).to_le_bytes());
+                place.extend_from_slice(value);
             };
-            let length = value.map_or(0, |value| value.len() as u32 + 1);
-            place.extend_from_slice(&length.to_le_bytes());
-            place.extend_from_slice(value.unwrap_or_default());
+            // All of several: an application may go by another one than the first.
+            match one {
+                By::Header(name) => flow.request.headers().get_all(name).for_each(put),
+                By::Cookie(name) => cookies(&flow.request, name).for_each(put),
+                By::Subject => flow.context.subject.as_deref().map(str::as_bytes).into_iter().for_each(&mut put),
+            }
+            place.extend_from_slice(&0_u32.to_le_bytes());
         }
         if flow.is_rewritten() {
             // Last, so that its length is known.
@@ -1009,6 +1017,14 @@ async fn pump(mut lead: Lead, body: Body, head: Arc<Head>, size: Option<u64>, ma
             }
         }
     }
+}
+
+/// Whether a part of a query has one of these names to some reader: escapes in it are decoded, and `a[]` and
+/// `a[x]` are `a` to PHP and others. To some `;` begins a new part, for which this is asked by itself.
+fn has_name_of(part: &str, names: &[String]) -> bool {
+    let Some((name, _)) = form_urlencoded::parse(part.as_bytes()).next() else { return false };
+    let name = name.split('[').next().unwrap_or_default();
+    names.iter().any(|known| known == name)
 }
 
 /// The path and query that a line names, if they are on this host.

@@ -29,7 +29,8 @@ pub(super) static DECLARATION: Declaration = Declaration {
 static TABLE: Table = Table {
     name: "cors = { … }",
     meaning: "Cross-origin resource sharing. A preflight request of an origin that is not listed gets 403; other requests \
-        of it are answered without the lines that would let its page read them.",
+        of it are answered without the lines that would let its page read them. What the endpoint itself says in \
+        `Access-Control-Allow-Origin` and `-Credentials` is removed.",
     keys: &[
         Key {
             name: "origins",
@@ -234,10 +235,14 @@ impl Filter for Sharing {
         if !cors.every() {
             words::vary(&mut response, "Origin");
         }
-        let Some(origin) = flow.request.header("origin") else { return Answering::Now(response) };
-        if cors.admits(origin) {
-            // An origin is a header line's value already.
-            let _ = cors.admit(&mut response, origin);
+        // What the endpoint says of it would let in pages that are not admitted here.
+        response.remove_header("Access-Control-Allow-Origin");
+        response.remove_header("Access-Control-Allow-Credentials");
+        let origin = flow.request.header("origin");
+        if cors.every() || origin.is_some_and(|origin| cors.admits(origin)) {
+            // An origin is a header line's value already. One answer for all says so to all, since caches
+            // have it for all (Fetch standard, CORS protocol and HTTP caches).
+            let _ = cors.admit(&mut response, origin.unwrap_or_default());
             if let Some(names) = cors.expose.as_deref().filter(|_| flow.request.method() != Method::Options) {
                 let _ = response.set_header("Access-Control-Expose-Headers", names);
             }

@@ -30,8 +30,8 @@ pub(super) static DECLARATION: Declaration = Declaration {
 
 static TABLE: Table = Table {
     name: "[[route]] fallback = { … }",
-    meaning: "Takes the place of this server's own 502, 503 and 504. Limits and \
-        authentication refuse as ever. Which servers take over for others is `backup` in `[upstream.NAME]`.",
+    meaning: "Takes the place of this server's own 502, 503 and 504. It says `Cache-Control: no-store`, which \
+        `headers.response` may change. Limits and authentication refuse as ever. Which servers take over for others is `backup` in `[upstream.NAME]`.",
     keys: &[
         Key { name: "status", form: "200 to 599", default: "503", meaning: "Its status." },
         Key { name: "body", form: "text with placeholders", default: "\"\"", meaning: "Its body." },
@@ -140,6 +140,8 @@ impl Filter for Instead {
         let mut answer = Response::new(body).status(settings.status);
         // It was checked.
         let _ = answer.set_header("Content-Type", &settings.content_type);
+        // A cache in front that takes every 200 for a page must not have it when the trouble is over.
+        let _ = answer.set_header("Cache-Control", "no-store");
         if let Some(after) = response.header_value("retry-after").filter(|_| settings.status == response.status_code()) {
             let _ = answer.set_header("Retry-After", after);
         }

@@ -55,7 +55,7 @@ static TABLE: Table = Table {
             default: "64",
             meaning: "Copies on their way, of each worker. One more is not made.",
         },
-        Key { name: "body", form: "bytes", default: "64K", meaning: "The longest body that is copied." },
+        Key { name: "body", form: "bytes", default: "64K", meaning: "The longest body that is copied. One without an announced length is not." },
         Key { name: "timeout", form: "time", default: "5s", meaning: "How long a copy may take, its answer included." },
     ],
 };
@@ -74,7 +74,9 @@ const NOT_COPIED: &[&str] = &[
     "trailer",
     "transfer-encoding",
     "upgrade",
+    "x-forwarded-for",
     "x-forwarded-host",
+    "x-forwarded-proto",
     "x-mirrored",
 ];
 
@@ -212,10 +214,17 @@ impl Copying {
         let is_of_the_hop = |name: &[u8]| {
             NOT_COPIED.iter().any(|known| name.eq_ignore_ascii_case(known.as_bytes()))
         };
-        for field in flow.request.headers().iter().filter(|field| !is_of_the_hop(field.name)) {
+        let client = flow.see_client();
+        let by_proxy = flow.context.comes_by_proxy();
+        // As for requests: a client's own word about itself is not handed on.
+        let is_copied = |name: &[u8]| !is_of_the_hop(name) && (by_proxy || !words::is_of_proxies(name));
+        for field in flow.request.headers().iter().filter(|field| is_copied(field.name)) {
             copy = copy.header(field.name, field.value);
         }
-        copy = copy.header("X-Mirrored", "1");
+        copy = copy.header("X-Mirrored", "1").header("X-Forwarded-Proto", flow.scheme());
+        if let Some(client) = client {
+            copy = copy.header("X-Forwarded-For", client.to_string());
+        }
         if !flow.authority().is_empty() {
             copy = copy.header("X-Forwarded-Host", flow.authority());
         }

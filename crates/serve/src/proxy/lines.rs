@@ -5,6 +5,7 @@ use super::upstream::Head;
 use super::{Handing, ProxyRoute};
 use crate::answer::Context;
 use ringroad_gate::client::{push_address, push_forwarded, told, told_host};
+use ringroad_gate::flow::HOP_NAMES_MAX;
 use ringroad_gate::words;
 use ringroad_http::{EncodeError, Field, FieldBlock, Fields, Method, Request, Response, Status, Version};
 use ringroad_policy::fresh::is_safe;
@@ -58,10 +59,6 @@ pub(super) const NO_HOST: &str = "localhost";
 
 /// Bytes that most values written here fit into.
 const WRITTEN: usize = 128;
-
-/// Names in one message's `Connection` lines. More are refused: no client sends so many, and each costs a
-/// comparison with every line.
-const NAMED_MAX: usize = 16;
 
 /// The reason why a request is not passed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,12 +123,13 @@ impl Named<'_> {
     }
 }
 
-/// Reads `Connection`. `None`: it names more than [`NAMED_MAX`] lines.
+/// Reads `Connection`. `None`: it names more than [`HOP_NAMES_MAX`] lines. Each costs a comparison with every
+/// line.
 fn named(fields: Fields<'_>) -> Option<Named<'_>> {
     let words = fields.get_all("connection").flat_map(|value| value.split(|byte| *byte == b','));
     let mut named = Vec::new();
     for (before, name) in words.map(<[u8]>::trim_ascii).filter(|word| !word.is_empty()).enumerate() {
-        if before == NAMED_MAX {
+        if before == HOP_NAMES_MAX {
             return None;
         }
         if !name.eq_ignore_ascii_case(b"keep-alive") {
@@ -173,25 +171,16 @@ pub(super) fn request<'a>(
     let authority = request.authority();
     let host = settings.host.as_deref().or(authority).unwrap_or(NO_HOST);
     let fields = request.headers();
-    let named = named(fields).ok_or(NotHandedOn::TooManyNamed)?;
+    // Those that it names are gone: what still has such a name was written here.
+    if named(fields).is_none() {
+        return Err(NotHandedOn::TooManyNamed);
+    }
     let via = list(fields, "via");
     if via.as_deref().is_some_and(|via| via.matches(NAME).count() >= 2) {
         return Err(NotHandedOn::Loop);
     }
-    write(
-        out,
-        request,
-        target,
-        host,
-        authority,
-        settings.trust_forwarded,
-        &named,
-        via,
-        websocket,
-        asking,
-        subject,
-    )
-    .ok_or(NotHandedOn::Unwritable)
+    write(out, request, target, host, authority, settings.trust_forwarded, via, websocket, asking, subject)
+        .ok_or(NotHandedOn::Unwritable)
 }
 
 #[allow(clippy::too_many_arguments, reason = "what one head is made of, in one place")]
@@ -202,7 +191,6 @@ fn write<'a>(
     host: &str,
     authority: Option<&str>,
     trusted_route: bool,
-    named: &Named<'_>,
     via: Option<String>,
     websocket: bool,
     asking: &Context,
@@ -215,7 +203,7 @@ fn write<'a>(
         let ours = is_of_this_server(field.name, subject)
             || (hops.is_some() && field.name.eq_ignore_ascii_case(MAX_FORWARDS.as_bytes()))
             || is_one_of(field.name, OF_THE_HOP);
-        if !ours && !named.has(field.name) {
+        if !ours {
             head.field(field.name, field.value).ok()?;
         }
     }

@@ -267,6 +267,11 @@ impl Proxies {
                 let handing = Handing { route, request, asking, target: &target };
                 let answer = self.hand_back(&handing, head, pump, method, buffer)?;
                 match cookie {
+                    // The cookie is this client's, and the answer may be kept for all.
+                    Some(cookie) if route.route.steps.ask_again() => {
+                        asking.note_cookie(cookie);
+                        Ok(answer)
+                    }
                     Some(cookie) => answer.with(|response| response.header("Set-Cookie", cookie)),
                     None => Ok(answer),
                 }

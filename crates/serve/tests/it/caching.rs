@@ -15,7 +15,7 @@ fn origin(answer: impl Fn(&str, usize) -> String + Send + Sync + 'static) -> (So
     let (address, _) = behind(move |client| {
         while let Some(head) = client.until(b"\r\n\r\n") {
             let number = counted.fetch_add(1, Ordering::SeqCst) + 1;
-            let text = answer(&String::from_utf8(head).unwrap(), number);
+            let text = answer(&String::from_utf8_lossy(&head), number);
             if text.is_empty() || !client.try_send(text) {
                 return;
             }
@@ -80,6 +80,84 @@ drivers!(answers_of_two_hosts_behind_one_trusted_proxy_are_kept_apart, |driver: 
     }
     assert_eq!(requests(&site, "hit"), 3);
 });
+
+drivers!(a_route_that_believes_every_peer_keeps_answers_by_what_is_told, |driver: DriverName| {
+    let (to, _) = origin(|head, _| {
+        let line =
+            |name: &str| head.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default().to_owned();
+        let told = line("X-Forwarded-Proto: ") + "://" + &line("X-Forwarded-Host: ");
+        ok("Cache-Control: max-age=100\r\n", &told)
+    });
+    let site = site(driver, to, "", "trust_forwarded = true");
+    let mut client = site.client();
+    for (proto, host) in
+        [("http", "a.example"), ("https", "a.example"), ("https", "b.example"), ("http", "a.example")]
+    {
+        let lines = [("X-Forwarded-Host", host), ("X-Forwarded-Proto", proto)];
+        assert_eq!(client.ask("GET", "/page", &lines).text(), format!("{proto}://{host}"));
+    }
+    assert_eq!(requests(&site, "hit"), 1);
+});
+
+drivers!(answers_that_depend_on_a_cookie_or_a_line_are_kept_by_all_of_its_values, |driver: DriverName| {
+    let (to, count) = origin(|_, number| ok("Cache-Control: max-age=100\r\n", &number.to_string()));
+    let site = site(driver, to, ", by = [\"cookie.sid\", \"header.X-Tenant\"]", "");
+    let mut client = site.client();
+    let mut ask = |lines: &[u8]| {
+        client.send([&b"GET /page HTTP/1.1\r\nHost: a\r\n"[..], lines, b"\r\n"].concat());
+        client.reply().text().to_owned()
+    };
+    let all: [&[u8]; 9] = [
+        b"",
+        b"Cookie: sid=a\r\n",
+        // In a line that is not UTF-8, and with a value that is not.
+        b"Cookie: sid=b; x=\xe9\r\n",
+        b"Cookie: sid=\xe9\r\n",
+        // An application may go by the last one.
+        b"Cookie: sid=a\r\nCookie: sid=b\r\n",
+        b"Cookie: sid=a; sid=c\r\n",
+        b"Cookie: sid=\r\n",
+        b"X-Tenant: a\r\n",
+        b"X-Tenant: a\r\nX-Tenant: b\r\n",
+    ];
+    let first: Vec<_> = all.iter().map(|lines| ask(lines)).collect();
+    assert_eq!(asked(&count), all.len(), "each is another answer");
+    let again: Vec<_> = all.iter().map(|lines| ask(lines)).collect();
+    assert_eq!((first, asked(&count)), (again, all.len()));
+});
+
+drivers!(names_of_the_query_that_count_do_so_in_all_their_spellings, |driver: DriverName| {
+    let (to, count) = origin(|_, number| ok("Cache-Control: max-age=100\r\n", &number.to_string()));
+    let site = site(driver, to, ", query = [\"page\"]", "");
+    let mut client = site.client();
+    let plain = client.get("/list").text().to_owned();
+    assert_eq!(client.get("/list?utm=1&pages=2&%70ages=3").text(), plain, "others do not count");
+    for (before, query) in
+        ["page=2", "%70age=2", "p%61ge=2", "page[]=2", "page%5Bx%5D=2", "utm=1;page=2", "page"]
+            .iter()
+            .enumerate()
+    {
+        assert_ne!(client.get(&format!("/list?{query}")).text(), plain, "{query}");
+        assert_eq!(asked(&count), before + 2, "{query}");
+    }
+    assert_eq!(client.get("/list").text(), plain);
+});
+
+drivers!(
+    the_cookie_that_names_a_server_is_for_its_client_alone_and_the_answer_is_kept,
+    |driver: DriverName| {
+        let (to, count) = origin(|_, _| ok("Cache-Control: max-age=100\r\n", "page"));
+        let rules = format!(
+            "workers = 1\n[store.pages]\n[upstream.shop]\nservers = [\"http://{to}\"]\nbalance = \"sticky\"\n\
+         [[route]]\npath = \"/\"\nkind = \"proxy\"\nto = \"upstream:shop\"\ncache = \"pages\"\n"
+        );
+        let site = start(driver, &rules, |_| {});
+        let first = site.client().get("/");
+        assert!(first.header("Set-Cookie").is_some(), "{}", first.head);
+        let second = site.client().get("/");
+        assert_eq!((second.text(), second.header("Set-Cookie"), asked(&count)), ("page", None, 1));
+    }
+);
 
 drivers!(a_kept_answer_serves_get_head_conditions_and_ranges, |driver: DriverName| {
     let date = "Sun, 06 Nov 1994 08:49:37 GMT";

@@ -139,7 +139,7 @@ drivers!(a_server_that_decides_admits_refuses_and_redirects, |driver: DriverName
             client.send(if fails.load(Ordering::SeqCst) {
                 "HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n"
             } else if head.contains("Cookie: in") && knows {
-                "HTTP/1.1 204 Fine\r\nRemote-User: ann\r\nRemote-Groups: ops\r\n\r\n"
+                "HTTP/1.1 204 Fine\r\nRemote-User: ann\r\nRemote-Groups: ops\r\nSet-Cookie: s=1\r\nSet-Cookie: t=2\r\n\r\n"
             } else {
                 "HTTP/1.1 302 Found\r\nLocation: /login\r\nSet-Cookie: a=b\r\nContent-Length: 5\r\n\r\nlogin"
             });
@@ -152,6 +152,7 @@ drivers!(a_server_that_decides_admits_refuses_and_redirects, |driver: DriverName
         kind = "ask"
         url = "http://{judge}/verify"
         copy = ["Remote-Groups"]
+        answer = ["Set-Cookie"]
         subject = "Remote-User"
         tell = "X-User"
 
@@ -176,6 +177,7 @@ drivers!(a_server_that_decides_admits_refuses_and_redirects, |driver: DriverName
     ];
     let reply = client.ask("POST", "/a?b", &lines);
     assert_eq!(reply.status, 200);
+    assert_eq!(reply.headers("Set-Cookie").collect::<Vec<_>>(), ["s=1", "t=2"], "a session is renewed");
     let text = reply.text();
     assert!(
         text.contains("X-User: ann") && text.contains("Remote-Groups: ops") && !text.contains("root"),
@@ -184,6 +186,157 @@ drivers!(a_server_that_decides_admits_refuses_and_redirects, |driver: DriverName
     gone.store(true, Ordering::SeqCst);
     let refused = client.ask("POST", "/a?b", &lines);
     assert_eq!((refused.status, refused.header("Retry-After")), (503, Some("1")));
+});
+
+drivers!(a_server_that_decides_hears_of_a_client_from_here_and_not_from_the_client, |driver: DriverName| {
+    // It refuses each request, with its head as the page.
+    let (judge, _) = behind(|client| {
+        while let Some(head) = client.until(b"\r\n\r\n") {
+            client.send(format!("HTTP/1.1 403 No\r\nContent-Length: {}\r\n\r\n", head.len()));
+            client.send(head);
+        }
+    });
+    let route = format!(
+        "[auth.sso]\nkind = \"ask\"\nurl = \"http://{judge}/verify\"\nsubject = \"Remote-User\"\n\
+         [[route]]\npath = \"/\"\nkind = \"respond\"\nauth = \"sso\"\n"
+    );
+    let site = start(driver, &route, |_| {});
+    let told = |head: &str, name: &str| {
+        let lines = head.lines().filter_map(|line| line.split_once(": "));
+        let named = lines.filter(|(own, _)| own.eq_ignore_ascii_case(name));
+        named.map(|(_, value)| value.to_owned()).collect::<Vec<_>>()
+    };
+    let lines = [
+        ("X-Real-IP", "10.6.6.6"),
+        ("X_Real_IP", "10.6.6.6"),
+        ("X.Real.IP", "10.6.6.6"),
+        ("X-Forwarded-For", "10.6.6.6"),
+        ("X-Forwarded-Prefix", "/10.6.6.6"),
+        ("X_Forwarded_Uri", "/10.6.6.6"),
+        ("X-Original-URL", "http://example.org/10.6.6.6"),
+        ("Forwarded", "for=10.6.6.6"),
+        ("Remote-User", "10.6.6.6"),
+        ("X-Other", "yes"),
+    ];
+    let refused = site.client().ask("GET", "/a", &lines);
+    let head = refused.text();
+    assert!(refused.status == 403 && !head.contains("10.6.6.6"), "{head}");
+    assert_eq!(told(head, "X-Real-IP"), ["127.0.0.1"]);
+    assert_eq!(
+        (told(head, "X-Forwarded-Uri"), told(head, "X-Other")),
+        (vec!["/a".to_owned()], vec!["yes".to_owned()])
+    );
+    // What a trusted proxy says is handed on.
+    let site = start(driver, &format!("client_ip = {{ proxies = [\"127.0.0.1\"] }}\n{route}"), |_| {});
+    let lines = [("X-Forwarded-For", "10.1.2.3"), ("X-Real-IP", "10.6.6.6"), ("X-Forwarded-Prefix", "/shop")];
+    let refused = site.client().ask("GET", "/a", &lines);
+    assert_eq!(told(refused.text(), "X-Real-IP"), ["10.1.2.3"]);
+    assert_eq!(told(refused.text(), "X-Forwarded-Prefix"), ["/shop"]);
+});
+
+drivers!(claims_of_a_token_reach_the_server_behind_and_clients_cannot_say_them, |driver: DriverName| {
+    // Signed with HS256 and the secret below: ann, until 2100, an address, two roles, a level and an object.
+    let token = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiJhbm4iLCJleHAiOjQxMDI0NDQ4MDAsImVtYWlsIjoiY\
+         W5uQGV4YW1wbGUub3JnIiwicm9sZXMiOlsicmVhZCIsIndyaXRlIl0sImxldmVsIjozLCJvZGQiOnsiYSI6MX19.cZ\
+         MDS5Diqoih5hCgzC_Q9IPJBBIhi6Rz4X5X4tZrw40";
+    let to = echo();
+    let rules = format!(
+        r#"
+        [auth.tokens]
+        kind = "jwt"
+        secret = "0123456789abcdef0123456789abcdef"
+        algorithms = ["HS256"]
+        copy = {{ X-Email = "email", X-Roles = "roles", X-Level = "level", X-Odd = "odd", X-None = "none" }}
+
+        [[route]]
+        path = "/"
+        kind = "proxy"
+        to = "{to}"
+        auth = "tokens"
+        "#
+    );
+    let site = start(driver, &rules, |_| {});
+    let bearer = format!("Bearer {token}");
+    let lines = [("Authorization", &*bearer), ("X-Roles", "root"), ("X.Odd", "root"), ("X-None", "root")];
+    let reply = site.client().ask("GET", "/", &lines);
+    let text = reply.text();
+    assert_eq!(reply.status, 200);
+    for line in ["X-Email: ann@example.org\r\n", "X-Roles: read,write\r\n", "X-Level: 3\r\n"] {
+        assert!(text.contains(line), "{line} in {text}");
+    }
+    assert!(!text.contains("root") && !text.contains("X-Odd") && !text.contains("X-None"), "{text}");
+});
+
+drivers!(credentials_in_two_lines_are_none, |driver: DriverName| {
+    let rules = format!(
+        r#"
+        [auth.keys]
+        kind = "key"
+        keys = ["secret"]
+
+        [auth.lines]
+        kind = "key"
+        keys = ["secret"]
+        header = "X-Key"
+
+        [auth.users]
+        kind = "basic"
+        users = {{ ann = "{GEHEIM}" }}
+
+        [[route]]
+        path = "/"
+        kind = "respond"
+        auth = ["keys", "lines", "users"]
+        "#
+    );
+    let site = start(driver, &rules, |_| {});
+    let mut client = site.client();
+    let (key, line, basic) = (
+        ("Authorization", "Bearer secret"),
+        ("X-Key", "secret"),
+        ("Authorization", "Basic YW5uOmdlaGVpbQ=="),
+    );
+    for (one, other) in [
+        (key, ("Authorization", "Bearer of.another.one")),
+        (line, ("x-key", "of-another-one")),
+        (basic, ("Authorization", "Basic Ym9iOmdlaGVpbQ==")),
+    ] {
+        assert_eq!(client.ask("GET", "/", &[one]).status, 200, "{one:?}");
+        assert_eq!(client.ask("GET", "/", &[one, other]).status, 401, "{one:?}");
+    }
+    // Each in its own line: one of them is enough.
+    assert_eq!(client.ask("GET", "/", &[("Authorization", "Bearer x"), line]).status, 200);
+});
+
+drivers!(a_request_without_room_for_the_name_of_its_caller_is_refused, |driver: DriverName| {
+    let to = echo();
+    let rules = format!(
+        r#"
+        limits = {{ header_count = 255 }}
+
+        [auth.shop]
+        kind = "key"
+        keys = [{{ key = "secret", name = "ann" }}]
+        tell = "X-User"
+
+        [[route]]
+        path = "/"
+        kind = "proxy"
+        to = "{to}"
+        auth = "shop"
+        "#
+    );
+    let site = start(driver, &rules, |_| {});
+    let mut client = site.client();
+    // `Host`, the key, and as many others.
+    let mut ask = |others: usize| {
+        let mut lines = vec![("Authorization", "Bearer secret")];
+        lines.extend(std::iter::repeat_n(("X-A", "b"), others));
+        client.ask("GET", "/", &lines)
+    };
+    let (fits, full) = (ask(252), ask(253));
+    assert!(fits.status == 200 && fits.text().contains("X-User: ann\r\n"), "{}", fits.head);
+    assert_eq!(full.status, 431);
 });
 
 drivers!(keys_for_tokens_are_fetched_ahead_and_a_token_is_503_until_they_are_here, |driver: DriverName| {

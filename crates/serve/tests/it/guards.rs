@@ -228,6 +228,7 @@ drivers!(a_fallback_takes_the_place_of_what_cannot_be_had, |driver: DriverName| 
         (reply.status, reply.text(), reply.header("Content-Type")),
         (200, "[]", Some("application/json"))
     );
+    assert_eq!(reply.header("Cache-Control"), Some("no-store"), "the trouble will be over");
     assert_eq!(client.get("/").text(), "one");
     sick.store(500, Ordering::SeqCst);
     assert_eq!((client.get("/").status, client.get("/").text()), (200, "[]"));

@@ -93,6 +93,49 @@ drivers!(
     }
 );
 
+drivers!(a_client_has_no_line_removed_that_is_set_here, |driver: DriverName| {
+    let (address, _) = behind(echo_heads);
+    let rules = format!(
+        r#"
+        [auth.shop]
+        kind = "key"
+        keys = [{{ key = "secret", name = "ann" }}]
+        tell = "X-User"
+
+        [[route]]
+        path = "/"
+        kind = "proxy"
+        to = "http://{address}"
+        auth = "shop"
+        headers = {{ request = {{ set = {{ X-Token = "inner" }} }} }}
+        timeouts = {{ answer = "200s", tell = "X-Left" }}
+
+        [[route]]
+        path = "/theirs"
+        kind = "redirect"
+        to = "/not-{{header.X-Theirs}}-here"
+        "#
+    );
+    let site = start(driver, &rules, |_| {});
+    let mut client = site.client();
+    let lines = [
+        ("Authorization", "Bearer secret"),
+        ("Connection", "keep-alive, X-User, x-token"),
+        ("Connection", "X-Left,X-Theirs, , Host, Content-Length"),
+        ("X-Theirs", "1"),
+    ];
+    let reply = client.ask("GET", "/", &lines);
+    assert_eq!(reply.status, 200);
+    for line in ["Host: example.org\r\n", "X-User: ann\r\n", "X-Token: inner\r\n", "X-Left: "] {
+        assert!(reply.text().contains(line), "{line} in {}", reply.text());
+    }
+    assert!(!reply.text().contains("X-Theirs"), "{}", reply.text());
+    // What does not go on counts for nothing here either.
+    assert_eq!(client.ask("GET", "/theirs", &lines).header("Location"), Some("/not--here"));
+    let without = [lines[0], ("Connection", "authorization")];
+    assert_eq!(client.ask("GET", "/", &without).status, 401);
+});
+
 #[test]
 fn a_proxy_before_us_is_believed_where_it_is_trusted() {
     let (address, _) = behind(echo_heads);

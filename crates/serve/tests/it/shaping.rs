@@ -74,7 +74,11 @@ drivers!(copies_of_requests_reach_the_other_server_and_its_answers_are_not_used,
     );
     let site = start(driver, &rules, |_| {});
     let mut client = site.client();
-    assert_eq!(client.ask("GET", "/a?b=1", &[("X-Own", "yes")]).status, 200);
+    let forged = ("X-Forwarded-For", "10.6.6.6");
+    assert_eq!(
+        client.ask("GET", "/a?b=1", &[("X-Own", "yes"), forged, ("X-Real-IP", "10.6.6.6")]).status,
+        200
+    );
     let post = |client: &mut Client, length: usize| {
         let body = "x".repeat(length);
         client.send(format!("POST /post HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{body}"));
@@ -86,6 +90,7 @@ drivers!(copies_of_requests_reach_the_other_server_and_its_answers_are_not_used,
     let get = seen.iter().find(|head| head.starts_with("get /a?b=1 ")).expect("the copy of the GET");
     assert!(get.contains("x-own: yes\r\n") && get.contains("x-mirrored: 1\r\n"), "{get}");
     assert!(get.contains("x-forwarded-host: example.org\r\n"), "{get}");
+    assert!(get.contains("x-forwarded-for: 127.0.0.1\r\n") && !get.contains("10.6.6.6"), "{get}");
     let posted = seen.iter().find(|head| head.starts_with("post /post ")).expect("the copy of the POST");
     assert!(posted.contains("content-length: 100\r\n"), "{posted}");
     // A body that is too long has no copy, and is handed on all the same.

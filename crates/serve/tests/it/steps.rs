@@ -194,6 +194,28 @@ drivers!(pages_of_listed_origins_may_read_answers, |driver: DriverName| {
     assert_eq!((reply.header("Access-Control-Allow-Origin"), reply.header("Vary")), (Some("*"), None));
 });
 
+drivers!(pages_are_admitted_by_cors_and_not_by_the_endpoint, |driver: DriverName| {
+    let to = echo("Access-Control-Allow-Origin: *\r\nAccess-Control-Allow-Credentials: true\r\n");
+    let rules = format!(
+        "[[route]]\npath = \"/\"\nkind = \"proxy\"\nto = \"{to}\"\ncors = {{ origins = [\"https://a.example\"] }}\n\
+         [[route]]\npath = \"/open\"\nkind = \"proxy\"\nto = \"{to}\"\ncors = true\n"
+    );
+    let site = start(driver, &rules, |_| {});
+    let mut client = site.client();
+    let mut admitted = |path: &str, lines: &[(&str, &str)]| {
+        let reply = client.ask("GET", path, lines);
+        assert_eq!((reply.status, reply.header("Access-Control-Allow-Credentials")), (200, None), "{path}");
+        let origins: Vec<_> = reply.headers("Access-Control-Allow-Origin").map(str::to_owned).collect();
+        origins.join(" and ")
+    };
+    assert_eq!(admitted("/", &[("Origin", "https://a.example")]), "https://a.example");
+    assert_eq!(admitted("/", &[("Origin", "https://evil.example")]), "");
+    assert_eq!(admitted("/", &[]), "");
+    // Caches have one answer for all then, with the line or without it.
+    assert_eq!(admitted("/open", &[]), "*");
+    assert_eq!(admitted("/open", &[("Origin", "https://b.example")]), "*");
+});
+
 drivers!(secure_headers_are_added_where_an_answer_has_none_of_its_own, |driver: DriverName| {
     let rules = r#"
         client_ip = { proxies = ["127.0.0.1"] }

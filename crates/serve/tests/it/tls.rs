@@ -401,7 +401,8 @@ drivers!(upstream_servers_learn_the_verified_subject_and_clients_cannot_say_it, 
     // What decides on the site itself, and what is asked for it, gets the same line.
     let here =
         "[[route]]\npath = \"/here\"\nkind = \"redirect\"\nto = \"/<{header.X-Subject}>\"\nstatus = 302\n";
-    let site = site(driver, &authority, tls, &(proxy + here));
+    let limits = "[limits]\nheader_count = 255\n";
+    let site = site(driver, &authority, tls, &(proxy + here + limits));
     authority.put(&site.path("mine"), "ann", &[]);
     let read = |name: &str| std::fs::read_to_string(site.path(name)).unwrap();
     let identity = Pair::from_pem(&read("mine/ann.pem"), &read("mine/ann.key")).unwrap();
@@ -418,6 +419,13 @@ drivers!(upstream_servers_learn_the_verified_subject_and_clients_cannot_say_it, 
         "GET /here HTTP/1.1\r\nHost: a.test\r\nX-Subject: CN=root\r\nx_subject: CN=root\r\n\r\n";
     let answer = Tls::connect(secure(&site), &ann, "a.test").unwrap().ask(forged_here).unwrap();
     assert!(answer.contains("ann") && !answer.contains("root"), "{answer}");
+    // It cannot be kept from being said either.
+    let named = "GET /here HTTP/1.1\r\nHost: a.test\r\nConnection: X-Subject\r\n\r\n";
+    let answer = Tls::connect(secure(&site), &ann, "a.test").unwrap().ask(named).unwrap();
+    assert!(answer.contains("ann"), "{answer}");
+    let full = format!("GET /p/ HTTP/1.1\r\nHost: a.test\r\n{}\r\n", "X-A: b\r\n".repeat(254));
+    let answer = Tls::connect(secure(&site), &ann, "a.test").unwrap().ask(&full).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
     let answer = Tls::connect(secure(&site), &authority.client(), "a.test").unwrap().ask(forged_here);
     assert!(!answer.unwrap().contains("root"));
     // Without a certificate, and without TLS.

@@ -68,7 +68,7 @@ pub(super) struct Sharing {
 #[derive(Debug)]
 pub(super) struct Shared {
     store: Arc<Store>,
-    refused: Mutex<HashMap<u64, Refused>>,
+    refused: Mutex<Remembered>,
     pub(super) asked: AtomicU64,
     pub(super) remembered: AtomicU64,
     pub(super) failed: AtomicU64,
@@ -110,6 +110,28 @@ struct Refused {
     reset: Nanos,
 }
 
+/// Refusals until their time is over.
+#[derive(Debug, Default)]
+struct Remembered {
+    known: HashMap<u64, Refused>,
+    /// When those that are over were last looked for.
+    swept: Nanos,
+}
+
+impl Remembered {
+    fn put(&mut self, key: u64, refused: Refused, now: Nanos) {
+        // All of them are looked at, under the lock that each request takes: not for each of many refusals.
+        if self.known.len() >= REMEMBERED_MAX && now >= self.swept.saturating_add(SECOND) {
+            self.known.retain(|_, known| known.until > now);
+            self.swept = now;
+        }
+        // Where it is full of others, this key asks the store again: slower, and as exact.
+        if self.known.len() < REMEMBERED_MAX {
+            self.known.insert(key, refused);
+        }
+    }
+}
+
 impl Shared {
     pub(super) fn new(store: Arc<Store>) -> Shared {
         Shared {
@@ -135,21 +157,15 @@ impl Shared {
     /// Returns the refusal of a key, while its time is not over.
     pub(super) fn recall(&self, key: u64, now: Nanos) -> Option<Decision> {
         let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = refused.get(&key).filter(|known| known.until > now)?;
+        let known = refused.known.get(&key).filter(|known| known.until > now)?;
         let (retry_after, reset_after) = (known.until - now, known.reset.saturating_sub(now));
         Some(Decision { allowed: false, remaining: 0, retry_after, reset_after })
     }
 
     fn remember(&self, key: u64, decision: &Decision, now: Nanos) {
-        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        if refused.len() >= REMEMBERED_MAX {
-            refused.retain(|_, known| known.until > now);
-        }
-        // Where it is full of others, this key asks the store again: slower, and as exact.
-        if refused.len() < REMEMBERED_MAX {
-            let until = now.saturating_add(decision.retry_after);
-            refused.insert(key, Refused { until, reset: now.saturating_add(decision.reset_after) });
-        }
+        let until = now.saturating_add(decision.retry_after);
+        let refused = Refused { until, reset: now.saturating_add(decision.reset_after) };
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).put(key, refused, now);
     }
 
     /// Takes in what the store has said of a key.
@@ -275,6 +291,21 @@ pub(super) fn note(flow: &Flow, limit: &str, why: &RedisError) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn refusals_that_are_over_are_looked_for_once_a_second() {
+        let mut all = Remembered::default();
+        let until = |until: Nanos| Refused { until, reset: until };
+        let at = |millis: u64| 10 * SECOND + millis * (SECOND / 1000);
+        (0..REMEMBERED_MAX as u64).for_each(|key| all.put(key, until(at(500)), at(0)));
+        let key = u64::MAX;
+        all.put(key, until(at(9000)), at(0));
+        assert!(!all.known.contains_key(&key), "it is full of others");
+        all.put(key, until(at(9000)), at(900));
+        assert!(!all.known.contains_key(&key), "that was looked for just now");
+        all.put(key, until(at(9000)), at(1000));
+        assert_eq!(all.known.keys().collect::<Vec<_>>(), [&key]);
+    }
 
     #[test]
     fn trouble_of_a_store_is_told_once_and_its_end_once_and_no_more_often_than_every_ten_seconds() {
