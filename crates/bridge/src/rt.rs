@@ -2,7 +2,7 @@
 
 use crate::local::Local;
 use hyper::rt::{Executor, Sleep, Timer};
-use ringroad_engine::{spawn, time};
+use ringroad_engine::{is_in_runtime, spawn, time};
 use std::future::Future;
 use std::pin::Pin;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ where
     }
 }
 
-/// The engine's timers for hyper.
+/// The engine's clock and timers for hyper: in a simulation those of virtual time.
 ///
 /// hyper wants sleeps that are `Send`. One of these panics when it is polled or dropped on a thread other
 /// than that of its runtime, which a connection on the engine never does.
@@ -34,7 +34,12 @@ impl Timer for Clock {
     }
 
     fn sleep_until(&self, deadline: Instant) -> Pin<Box<dyn Sleep>> {
-        self.sleep(deadline.saturating_duration_since(Instant::now()))
+        self.sleep(deadline.saturating_duration_since(self.now()))
+    }
+
+    fn now(&self) -> Instant {
+        // A pool of connections may ask on the way out, when there is no runtime any more.
+        if is_in_runtime() { time::now() } else { Instant::now() }
     }
 }
 

@@ -2,13 +2,15 @@
 
 use super::{pair, pattern, run};
 use ::hyper::body::Incoming;
+use ::hyper::rt::Timer as _;
 use ::hyper::service::service_fn;
 use ::hyper::{Request, Response, Version, client, server};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use ringroad_bridge::{Clock, Io, LocalExecutor};
 use ringroad_engine::net::TcpStream;
-use ringroad_engine::{DriverName, spawn, time};
+use ringroad_engine::sim::{Faults, SimConfig};
+use ringroad_engine::{DriverName, Runtime, spawn, time};
 use std::cell::Cell;
 use std::convert::Infallible;
 use std::rc::Rc;
@@ -147,3 +149,21 @@ fn timers(driver: DriverName) {
     });
 }
 drivers!(hypers_deadlines_run_on_the_engines_timers, timers);
+
+#[test]
+fn hypers_clock_is_virtual_in_a_simulation() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    let config = SimConfig::new(7, Faults::none());
+    let runtime = Runtime::builder(DriverName::Sim).sim(config).build().unwrap();
+    let passed = runtime.block_on(async {
+        let begin = Clock.now();
+        Clock.sleep(HOUR).await;
+        assert!(Clock.now() >= begin + HOUR);
+        Clock.sleep_until(begin + 2 * HOUR).await;
+        time::now() - begin
+    });
+    let passed = passed.unwrap();
+    assert!((2 * HOUR..2 * HOUR + Duration::from_secs(1)).contains(&passed), "{passed:?}");
+    // A pool of connections that outlives the runtime.
+    Clock.now();
+}
