@@ -2,6 +2,8 @@
 
 #[path = "../../examples/axum_hello.rs"]
 mod axum_hello;
+#[path = "../../examples/axum_websocket.rs"]
+mod axum_websocket;
 #[path = "../../examples/grpc_echo.rs"]
 mod grpc_echo;
 #[path = "../../examples/postgres_client.rs"]
@@ -19,7 +21,8 @@ use futures_util::{SinkExt as _, StreamExt as _};
 use grpc_echo::Text;
 use http_body_util::{BodyExt as _, Full};
 use ringroad_bridge::Io;
-use ringroad_engine::net::UnixStream;
+use ringroad_engine::net::{TcpListener, TcpStream, UnixStream};
+use ringroad_engine::sync::CancellationToken;
 use ringroad_engine::{DriverName, choose, spawn};
 use tokio_tungstenite::tungstenite::Message;
 
@@ -49,6 +52,41 @@ fn axum_routes(driver: DriverName) {
     });
 }
 drivers!(axum_answers_by_its_routes_and_waits_for_the_engine, axum_routes);
+
+fn axum_upgrade(driver: DriverName) {
+    run(driver, async {
+        let listener = TcpListener::bind(([127, 0, 0, 1], 0).into()).unwrap();
+        let address = listener.local_addr().unwrap();
+        let stop = CancellationToken::new();
+        let served = spawn(axum_websocket::serve(listener, stop.clone()));
+        // An idle connection, with an answer behind it.
+        let stream = TcpStream::connect(address).await.unwrap();
+        let (mut sender, idle) = client::conn::http1::handshake(Io::new(stream)).await.unwrap();
+        let idle = spawn(idle);
+        for (path, status) in [("/", 200), ("/socket", 426)] {
+            let request = Request::get(path).header("host", "a").body(Full::<Bytes>::default()).unwrap();
+            sender.ready().await.unwrap();
+            let response = sender.send_request(request).await.unwrap();
+            assert_eq!(response.status(), status);
+            response.into_body().collect().await.unwrap();
+        }
+        let stream = Io::new(TcpStream::connect(address).await.unwrap());
+        let (mut socket, _) = tokio_tungstenite::client_async("ws://localhost/socket", stream).await.unwrap();
+        for message in [Message::text("hello"), Message::binary(pattern(1 << 20))] {
+            socket.send(message.clone()).await.unwrap();
+            assert!(socket.next().await.unwrap().unwrap() == message);
+        }
+        stop.cancel();
+        served.await.unwrap().unwrap();
+        idle.await.unwrap().unwrap();
+        // It is no connection of the server any more, and ends by itself.
+        socket.send(Message::text("still there")).await.unwrap();
+        assert_eq!(socket.next().await.unwrap().unwrap(), Message::text("still there"));
+        socket.close(None).await.unwrap();
+        while socket.next().await.is_some() {}
+    });
+}
+drivers!(axum_hands_a_connection_to_a_websocket_and_stops_in_order, axum_upgrade);
 
 fn grpc(driver: DriverName) {
     run(driver, async {
