@@ -393,13 +393,16 @@ pub(crate) fn failure(
     count(pool, status.code(), begun);
     let told = failed.to_string();
     asking.fault(format!("app {}[{slot}]: {}", settings.name, told.lines().last().unwrap_or_default()));
-    match failed {
-        Failed::Reset { why, unhandled: false } if settings.dev => {
-            let answer = Answer::of(format!("{why}\n"));
-            Answer::plain(answer.response.status(status).content_type(ContentType::Text))
-        }
-        _ => page::refusal(status, asking, what),
+    let shown = match failed {
+        Failed::Reset { why, unhandled: false } => why,
+        Failed::Bad(_) => &told,
+        _ => return page::refusal(status, asking, what),
+    };
+    if !settings.dev {
+        return page::refusal(status, asking, what);
     }
+    let answer = Answer::of(format!("{shown}\n"));
+    Answer::plain(answer.response.status(status).content_type(ContentType::Text))
 }
 
 /// A worker's answer as ours.

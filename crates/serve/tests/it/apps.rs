@@ -185,6 +185,12 @@ drivers!(an_answer_that_is_not_allowed_costs_its_request_and_no_place, |driver: 
         let pid = site.client().get("/pid").text().to_owned();
         for (path, status) in [("/whole", 502), ("/parts", 502), ("/whole", 502), ("/text", 500)] {
             assert_eq!(site.client().get(path).status, status, "{app} {path}");
+            if status == 502 {
+                let line = told(&site, &format!("on GET {path}: "));
+                let named =
+                    "the worker sent a header line that HTTP forbids, \"X Forbidden: 1\": its name has \" \"";
+                assert!(line.ends_with(named), "{line}");
+            }
             // The worker has its place again, and was not replaced.
             assert_eq!(site.client().get("/pid").text(), pid, "{app} {path}");
         }
