@@ -10,7 +10,6 @@ use crate::config::{AppRoute, Route};
 use crate::page;
 use crate::proxy::Proxies;
 use crate::{app_goridge, app_http, app_ws};
-use futures_core::Stream as _;
 use ringroad_app::{
     AnswerBody, Answered, Exchange, Failed, FileAnswer, Incoming, Links, Pool, Refused, Ticket,
 };
@@ -24,12 +23,11 @@ use ringroad_http::{
     Version,
 };
 use std::cell::RefCell;
-use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 /// A body up to this goes with the head of its request.
@@ -468,13 +466,13 @@ pub(crate) async fn hand_back(
         return Ok(Answer { response: respond(body)?, watch: Watch::Stream(tally) });
     };
     let spool = Spool::new(limits.clone());
-    let shared = Rc::new(Shared::default());
-    let stream = Drained { reader: spool.reader(), shared: Rc::clone(&shared), over: false };
+    let trailers = Trailers::default();
+    let stream = Drained { reader: spool.reader(), trailers: Rc::clone(&trailers), over: false };
     let body = match declared {
         Some(bytes) => Body::stream_of(bytes, stream),
         None => Body::stream(stream),
     };
-    spawn(drain(first, rest, declared, spool, shared, Rc::clone(&tally))).detach();
+    spawn(drain(first, rest, declared, spool, trailers, Rc::clone(&tally))).detach();
     Ok(Answer { response: respond(body)?, watch: Watch::Stream(tally) })
 }
 
@@ -500,7 +498,7 @@ async fn drain(
     mut body: AnswerBody,
     declared: Option<u64>,
     spool: Rc<Spool>,
-    shared: Rc<Shared>,
+    trailers: Trailers,
     tally: Rc<Tally>,
 ) {
     let mut left = declared.unwrap_or(u64::MAX);
@@ -519,18 +517,10 @@ async fn drain(
             while let Some(Ok(_)) = body.next().await {}
             return;
         }
-        let next = poll_fn(|context| {
-            if spool.is_abandoned() {
-                return Poll::Ready(None);
-            }
-            *shared.drain.borrow_mut() = Some(context.waker().clone());
-            Pin::new(&mut body).poll_next(context).map(Some)
-        })
-        .await;
-        match next {
+        match spool.unless_abandoned(body.next()).await {
             None => return,
             Some(Some(Ok(Piece::Data(chunk)))) => piece = Some(chunk),
-            Some(Some(Ok(Piece::Trailers(lines)))) => *shared.trailers.borrow_mut() = Some(lines),
+            Some(Some(Ok(Piece::Trailers(lines)))) => *trailers.borrow_mut() = Some(lines),
             Some(Some(Err(why))) => {
                 tally.fault(&why);
                 return spool.end(Err(why));
@@ -540,18 +530,13 @@ async fn drain(
     }
 }
 
-/// What the two sides of a drained answer share.
-#[derive(Default)]
-struct Shared {
-    trailers: RefCell<Option<FieldBlock>>,
-    /// Wakes the task that drains when the client has gone.
-    drain: RefCell<Option<Waker>>,
-}
+/// Trailers of an answer that is drained, when they have come.
+type Trailers = Rc<RefCell<Option<FieldBlock>>>;
 
 /// What was drained, with the trailers behind it.
 struct Drained {
     reader: SpoolReader,
-    shared: Rc<Shared>,
+    trailers: Trailers,
     over: bool,
 }
 
@@ -577,7 +562,7 @@ impl futures_core::Stream for Drained {
             Some(Err(why)) => Some(Err(why)),
             None => {
                 self.over = true;
-                self.shared.trailers.take().map(|lines| Ok(Piece::Trailers(lines)))
+                self.trailers.take().map(|lines| Ok(Piece::Trailers(lines)))
             }
         })
     }

@@ -703,9 +703,8 @@ impl Php {
         let body = match &self.settings().buffer {
             Some(limits) if !unbuffered => {
                 let spool = Spool::new(limits.clone());
-                let drainer = Rc::default();
-                let reader = Drained { reader: Some(spool.reader()), drainer: Rc::clone(&drainer) };
-                spawn(drain(stream, spool, drainer)).detach();
+                let reader = spool.reader();
+                spawn(drain(stream, spool)).detach();
                 match declared {
                     Some(bytes) => Body::stream_of(bytes, reader),
                     None => Body::stream(reader),
@@ -722,17 +721,10 @@ impl Php {
 
 /// Takes an answer as fast as PHP makes it, so that a slow client holds no process. A client that has gone
 /// ends it.
-async fn drain(mut stream: FastCgiStream, spool: Rc<Spool>, drainer: Rc<RefCell<Option<Waker>>>) {
+async fn drain(mut stream: FastCgiStream, spool: Rc<Spool>) {
     loop {
-        let next = poll_fn(|context| {
-            if spool.is_abandoned() {
-                return Poll::Ready(None);
-            }
-            *drainer.borrow_mut() = Some(context.waker().clone());
-            Pin::new(&mut stream).poll_next(context)
-        })
-        .await;
-        match next {
+        let next = poll_fn(|context| Pin::new(&mut stream).poll_next(context));
+        match spool.unless_abandoned(next).await.flatten() {
             Some(Ok(chunk)) => {
                 if spool.write(chunk).await.is_err() {
                     return;
@@ -740,33 +732,6 @@ async fn drain(mut stream: FastCgiStream, spool: Rc<Spool>, drainer: Rc<RefCell<
             }
             Some(Err(why)) => return spool.end(Err(why)),
             None => return spool.end(Ok(())),
-        }
-    }
-}
-
-/// What was drained. Its end wakes the task that drains.
-struct Drained {
-    reader: Option<SpoolReader>,
-    drainer: Rc<RefCell<Option<Waker>>>,
-}
-
-impl Drop for Drained {
-    fn drop(&mut self) {
-        // The spool learns of it in the reader's own drop, which has to come first.
-        self.reader = None;
-        if let Some(waker) = self.drainer.take() {
-            waker.wake();
-        }
-    }
-}
-
-impl Stream for Drained {
-    type Item = Result<Chunk, String>;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut TaskContext<'_>) -> Poll<Option<Self::Item>> {
-        match &mut self.reader {
-            Some(reader) => Pin::new(reader).poll_next(context),
-            None => Poll::Ready(None),
         }
     }
 }

@@ -715,7 +715,10 @@ async fn drain(
             return;
         }
         let next;
-        (pump, next) = pump.next().await;
+        match spool.unless_abandoned(pump.next()).await {
+            Some(pumped) => (pump, next) = pumped,
+            None => return,
+        }
         match next {
             Ok(Some(chunk)) => piece = Some(chunk),
             Ok(None) => {
