@@ -14,6 +14,7 @@ use crate::settings::{Dispatch, Launch, Settings};
 use crate::slot::SlotId;
 use crate::status::{Status, counted};
 use crate::supervisor;
+use ringroad_engine::sync::CancellationToken;
 use rustix::event::EventfdFlags;
 use std::collections::VecDeque;
 use std::fmt;
@@ -65,6 +66,8 @@ pub struct Worker {
     pub(crate) busy_ns: AtomicU64,
     /// Gets no more requests.
     pub(crate) draining: AtomicBool,
+    /// Cancelled when its code is old in development.
+    pub(crate) parting: CancellationToken,
     /// The request that it has, if it can have one only: what it prints belongs to that.
     pub(crate) request: Mutex<String>,
 }
@@ -104,6 +107,12 @@ impl Worker {
             Reach::Http(path) => Some(path),
             _ => None,
         }
+    }
+
+    /// Cancelled when the code has changed in development and another worker has the new one: streams of
+    /// events and WebSockets end, so that open pages come again to that.
+    pub fn parting(&self) -> &CancellationToken {
+        &self.parting
     }
 
     /// The FastCGI server that it is, if it is one.

@@ -30,6 +30,7 @@ use crate::status::{CrashStatus, SlotStatus, Status, TasksStatus, counted};
 use crate::task_socket::{Asked, TaskSocket};
 use crate::tasks::{Origin, Running, Tasks};
 use crate::watch::Sources;
+use ringroad_engine::sync::CancellationToken;
 use ringroad_gate::upstream::Address;
 use ringroad_host::cpu::ProcessClock;
 use ringroad_policy::backoff;
@@ -908,6 +909,7 @@ impl Supervisor {
             served: AtomicU64::new(0),
             busy_ns: AtomicU64::new(0),
             draining: AtomicBool::new(false),
+            parting: CancellationToken::new(),
             request: Mutex::default(),
         }));
         let pending = self.reload.as_ref().is_some_and(|reload| reload.generation == proc.generation);
@@ -1024,10 +1026,11 @@ impl Supervisor {
                 self.withdraw(at);
                 self.enter(at, Phase::Draining);
                 if self.settings.dev
-                    && let Some(control) = self.procs.get(at).and_then(|proc| proc.control.as_ref())
+                    && let Some(proc) = self.procs.get(at)
                 {
                     // Open pages come again at once, to the new code. A worker that is gone has no streams.
-                    let _ = control.send(Kind::PART, &[], &[]);
+                    proc.control.iter().for_each(|control| drop(control.send(Kind::PART, &[], &[])));
+                    proc.worker.iter().for_each(|worker| worker.parting.cancel());
                 }
             }
             Phase::Starting | Phase::Standby => self.tell_stop(at),

@@ -21,6 +21,7 @@ use crate::page;
 use foldhash::fast::RandomState;
 use futures_core::Stream;
 use http2::Key;
+use ringroad_engine::sync::CancellationToken;
 use ringroad_engine::sync::budget::Turns;
 use ringroad_engine::{spawn, time};
 use ringroad_gate::flow::{self, cookie as cookie_of};
@@ -762,7 +763,8 @@ fn hand_through(handing: &Handing<'_>, head: Head, pump: Box<Pump>) -> Result<An
     let counted = Rc::clone(&tally);
     let response = Response::upgrade(lines::WEBSOCKET, move |upgraded| async move {
         let address = pump.pick.server().address().clone();
-        match tunnel::run(upgraded, pump, &tunnelled.settings().to.timing, &counted).await {
+        let (timing, parting) = (&tunnelled.settings().to.timing, tunnelled.parting.as_ref());
+        match tunnel::run(upgraded, pump, timing, &counted, parting).await {
             Ok(()) | Err(tunnel::Broken::Client) => {}
             Err(why) => counted.fault(&format!("{address}: {why}")),
         }
@@ -785,6 +787,8 @@ pub(crate) struct ProxyRoute {
     pub(crate) group: Arc<Group>,
     /// The header line with the subject of a client's certificate.
     pub(crate) subject: Option<String>,
+    /// Of a worker of an application: cancelled when its streams without an end are to end.
+    pub(crate) parting: Option<CancellationToken>,
 }
 
 impl ProxyRoute {
