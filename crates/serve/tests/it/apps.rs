@@ -857,7 +857,7 @@ drivers!(workers_are_forked_from_a_process_that_has_imported_the_application, |d
 
 /// A server in Python, on the socket that it is given or told.
 pub(crate) const HTTP: &str = r#"
-import http.server, os, socket, socketserver, sys
+import http.server, os, socket, socketserver, sys, time
 
 class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
     daemon_threads = True
@@ -889,6 +889,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
+        if self.path == "/slow":
+            self.wfile.flush()
+            time.sleep(2.5)
         self.wfile.write(body)
 
     do_HEAD = do_POST = do_GET
@@ -954,6 +957,21 @@ fn mistakes_in_an_application_are_told_with_their_line() {
         assert!(why.contains(part), "{part}: {why}");
     }
 }
+
+drivers!(an_answer_of_a_program_that_speaks_http_may_take_longer_than_its_begin, |driver: DriverName| {
+    if !python() {
+        return;
+    }
+    let text = "[[app]]\nname = \"web\"\ncommand = \"python3 http_app.py {socket}\"\nworkers = 1\ntimeout = \"2s\"\n\
+                queue_timeout = \"2m\"\n[[route]]\npath = \"/\"\nkind = \"app\"\napp = \"web\"\n";
+    let site = start(driver, text, |folder| write(folder, "http_app.py", HTTP));
+    let mut reply = site.client().get("/slow");
+    while reply.status == 504 {
+        // A busy machine did not even begin in time.
+        reply = site.client().get("/slow");
+    }
+    assert!(reply.status == 200 && reply.text().parse::<u32>().is_ok(), "{reply:?}");
+});
 
 /// The event is what the command line prints.
 #[test]
