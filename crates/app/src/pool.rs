@@ -10,7 +10,7 @@ use crate::fcgi::Responder;
 use crate::goridge::Relay;
 use crate::head::Codec;
 use crate::metrics::{Counts, Rejected};
-use crate::settings::{Dispatch, Launch, Settings};
+use crate::settings::{Dispatch, Settings};
 use crate::slot::SlotId;
 use crate::status::{Status, counted};
 use crate::supervisor;
@@ -659,8 +659,7 @@ impl Pool {
 
     /// Whether the workers speak HTTP themselves.
     pub fn speaks_http(&self) -> bool {
-        let settings = self.settings();
-        matches!(&settings.launch, Launch::Command { protocol: crate::Protocol::Http, .. })
+        self.settings().speaks_http()
     }
 
     /// Whether the workers are those of RoadRunner.
