@@ -7,6 +7,8 @@
 use crate::answer::{Answer, AnsweredBy, Tally, Watch};
 use crate::app_repeat::{Repeats, is_idempotent};
 use crate::config::{AppRoute, Route};
+use crate::files::Files;
+use crate::ordered;
 use crate::page;
 use crate::proxy::Proxies;
 use crate::{app_goridge, app_http, app_ws};
@@ -15,7 +17,7 @@ use ringroad_app::{
 };
 use ringroad_engine::{spawn, spawn_blocking, time};
 use ringroad_gate::client::told;
-use ringroad_gate::flow;
+use ringroad_gate::flow::{self, Flow};
 use ringroad_gate::upstream::{CollectError, Collected, Spool, SpoolReader, hash};
 use ringroad_gate::words;
 use ringroad_http::{
@@ -73,6 +75,20 @@ pub(crate) const OF_THE_HOP: &[&str] = &[
     "trailer",
     "transfer-encoding",
     "upgrade",
+];
+
+/// Lines that an answer with a file does not have: those of a connection, and orders to this server.
+const NOT_OF_THE_FILE: &[&str] = &[
+    "connection",
+    "content-length",
+    "date",
+    "keep-alive",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "x-accel-buffering",
+    "x-accel-redirect",
+    "x-sendfile",
 ];
 
 pub(crate) fn is_one_of(name: &[u8], names: &[&str]) -> bool {
@@ -330,6 +346,24 @@ async fn attempt(
     }
 }
 
+/// The answer, or the file that it orders this server to send.
+pub(crate) async fn with_ordered_file(
+    files: &Files,
+    route: &Route,
+    settings: &AppRoute,
+    flow: &Flow,
+    answer: Answer,
+) -> Result<Answer, EncodeError> {
+    let all = answer.response.headers();
+    // Those of the route are added to the file's answer as to any other.
+    let own = |name: &[u8]| route.steps.lines().any(|(own, _)| name.eq_ignore_ascii_case(own.as_bytes()));
+    let lines: Vec<_> =
+        all.filter(|line| !own(line.name)).map(|line| (line.name.to_vec(), line.value.to_vec())).collect();
+    let (types, folders) = (&settings.types, &settings.sendfile);
+    let file = ordered::file_instead(files, route, types, folders, flow, &lines, NOT_OF_THE_FILE).await;
+    file.unwrap_or(Ok(answer))
+}
+
 pub(crate) fn count(pool: &Pool, status: u16, begun: Instant) {
     let counts = pool.counts();
     if let Some(class) = counts.answers.get(usize::from(status / 100)) {
@@ -538,15 +572,6 @@ struct Drained {
     reader: SpoolReader,
     trailers: Trailers,
     over: bool,
-}
-
-impl Drop for Drained {
-    fn drop(&mut self) {
-        // The reader tells the spool in its own drop, which comes before the task is polled.
-        if let Some(waker) = self.shared.drain.take() {
-            waker.wake();
-        }
-    }
 }
 
 impl futures_core::Stream for Drained {

@@ -172,6 +172,73 @@ async def asgi(scope, receive, send):
     await send({"type": "http.response.body", "body": str(os.getpid()).encode()})
 "#;
 
+/// Orders the server to send a file, with the lines of the query.
+const ORDERS: &str = r#"
+from urllib.parse import parse_qsl
+
+LINES = [("Content-Type", "x/y"), ("Set-Cookie", "a=b"), ("X-Own", "application")]
+
+def wsgi(environ, start_response):
+    start_response("202 Accepted", LINES + parse_qsl(environ["QUERY_STRING"]))
+    return [b"not this"]
+
+async def asgi(scope, receive, send):
+    lines = LINES + parse_qsl(scope["query_string"].decode())
+    headers = [(name.encode(), value.encode()) for name, value in lines]
+    await send({"type": "http.response.start", "status": 202, "headers": headers})
+    await send({"type": "http.response.body", "body": b"not ", "more_body": True})
+    await send({"type": "http.response.body", "body": b"this"})
+"#;
+
+drivers!(a_file_that_an_application_names_is_sent_from_listed_folders_only, |driver: DriverName| {
+    if !python() {
+        return;
+    }
+    for app in ["wsgi", "asgi"] {
+        let text = format!(
+            "[[app]]\nname = \"web\"\napp = \"orders:{app}\"\npython = \"python3\"\nworkers = 1\nqueue_timeout = \"2m\"\n\
+             [[route]]\npath = \"/\"\nkind = \"app\"\napp = \"web\"\nheaders = {{ X-Own = \"route\" }}\n\
+             sendfile = {{ \"/protected/\" = \"private\" }}\n\
+             [[route]]\npath = \"/without/\"\nkind = \"app\"\napp = \"web\"\n"
+        );
+        let site = start(driver, &text, |folder| {
+            write(folder, "orders.py", ORDERS);
+            std::fs::create_dir(folder.join("private")).unwrap();
+            write(folder, "private/a b.txt", "a private file");
+        });
+        let place = site.path("private").canonicalize().unwrap();
+        let mut client = site.client();
+        for order in [
+            "X-Accel-Redirect=/protected/a%2520b.txt".to_owned(),
+            format!("X-Sendfile={}/a%20b.txt", place.display()),
+        ] {
+            let reply = client.get(&format!("/?{order}"));
+            assert_eq!((reply.status, reply.text()), (200, "a private file"), "{app} {order}");
+            for (name, value) in [("Content-Type", "x/y"), ("X-Own", "route"), ("Set-Cookie", "a=b")] {
+                assert_eq!(reply.headers(name).collect::<Vec<_>>(), [value], "{app} {order}");
+            }
+            assert_eq!((reply.header("X-Sendfile"), reply.header("X-Accel-Redirect")), (None, None));
+            let part = client.ask("GET", &format!("/?{order}"), &[("Range", "bytes=2-8")]);
+            assert_eq!((part.status, part.text()), (206, "private"), "{app} {order}");
+        }
+        for order in [
+            "X-Accel-Redirect=/other/a",
+            "X-Accel-Redirect=/protected/../orders.py",
+            "X-Sendfile=/etc/hostname",
+        ] {
+            assert_eq!(client.get(&format!("/?{order}")).status, 404, "{app} {order}");
+        }
+        // What orders nothing, or where there is nothing to order, is as ever.
+        assert_eq!((client.get("/").status, client.get("/").text()), (202, "not this"), "{app}");
+        let without = client.get("/without/?X-Sendfile=/etc/hostname");
+        assert_eq!(
+            (without.text(), without.header("X-Sendfile")),
+            ("not this", Some("/etc/hostname")),
+            "{app}"
+        );
+    }
+});
+
 drivers!(an_answer_that_is_not_allowed_costs_its_request_and_no_place, |driver: DriverName| {
     if !python() {
         return;
