@@ -2,10 +2,11 @@
 
 Ringroad starts this file with the control link on descriptor 3 (RINGROAD_FD) and the application as argument. Data links
 arrive over the control link. The protocol is docs/APP-PROTOCOL.md. Only the standard library is needed; uvloop is used
-if it can be imported. The parts, in order: frames, tasks, start, WSGI, ASGI.
+if it can be imported. The parts, in order: frames, printed lines, tasks, start, WSGI, ASGI.
 """
 
 import array
+import contextvars
 import fcntl
 import gc
 import importlib
@@ -63,6 +64,98 @@ def head_payload(lines):
     """Header lines, a flat list of names and values, as an answer's head."""
     joined = b"\0".join(lines)
     return ANSWER.pack(len(joined), len(lines) >> 1) + joined
+
+
+# -------------------------------------------------------------------------------------------------------- printed lines
+
+
+# Which request, or task, the code that runs belongs to: a list with its id, or with None when that is over. Threads and
+# tasks of the application have it where Python hands contexts on.
+SERVED = contextvars.ContextVar("ringroad.served", default=None)
+# Parts of a line that are kept for its end.
+PART_MOST = 16 << 10
+
+
+class Printed(io.TextIOWrapper):
+    """A standard stream. A line that is printed for a request begins with a mark, which the server knows, and its id.
+
+    A line goes out in one piece, so that those of several threads and requests do not mix."""
+
+    # What the server has said that marks have; without it there are none.
+    mark = None
+
+    def __init__(self, stream):
+        encoding = stream.encoding
+        super().__init__(stream.detach(), encoding=encoding, errors="backslashreplace", line_buffering=True)
+        # What was printed of a line, by thread and request.
+        self.parts = {}
+        # What went out last does not end its line.
+        self.inside = False
+
+    def write(self, text):
+        if not isinstance(text, str):
+            raise TypeError("write() argument must be str, not %s" % type(text).__name__)
+        served = SERVED.get()
+        request = served[0] if served is not None and self.mark else None
+        key = (threading.get_ident(), request)
+        whole, ends, part = (self.parts.pop(key, "") + text).rpartition("\n")
+        if len(part) >= PART_MOST:
+            whole, ends, part = whole + ends + part, "\n", ""
+        if part:
+            self.parts[key] = part
+        if ends:
+            self.put(request, whole)
+        return len(text)
+
+    def put(self, request, lines):
+        """Prints whole lines."""
+        if request is not None:
+            mark = "\x1f%s %s\x1f" % (self.mark, request)
+            lines = mark + lines.replace("\n", "\n" + mark)
+            if self.inside:
+                lines = "\n" + lines
+        self.inside = False
+        super().write(lines + "\n")
+
+    def flush(self):
+        # The part of a line that belongs to no request. Those of requests wait for their end.
+        for key in list(self.parts):
+            if key[1] is None:
+                super().write(self.parts.pop(key, ""))
+                self.inside = True
+        super().flush()
+
+    def settle(self, request):
+        """A request is over: what it has printed of a line is a line."""
+        for key in list(self.parts):
+            if key[1] == request:
+                self.put(request, self.parts.pop(key, ""))
+
+
+PRINTED = []
+
+
+def mark_lines():
+    """Has lines on the standard streams tell their request, if the server knows the mark."""
+    for name in ("stdout", "stderr"):
+        stream = Printed(getattr(sys, name))
+        setattr(sys, name, stream)
+        setattr(sys, "__%s__" % name, stream)
+        PRINTED.append(stream)
+
+
+def begin_serving(request):
+    """What is printed from here on belongs to this request; what end_serving() takes."""
+    served = [request]
+    SERVED.set(served)
+    return served
+
+
+def end_serving(served):
+    request, served[0] = served[0], None
+    for stream in PRINTED:
+        if stream.parts and request is not None:
+            stream.settle(request)
 
 
 # ---------------------------------------------------------------------------------------------------------------- tasks
@@ -205,7 +298,9 @@ class TaskWorker:
                 if not self.jobs:
                     break
                 number, payload = self.jobs.popleft()
+            served = begin_serving("task %d" % number)
             outcome, result = self.task(payload)
+            end_serving(served)
             sys.stdout.flush()
             sys.stderr.flush()
             self.control.send(TASK_DONE, result, number, 0, outcome)
@@ -474,8 +569,7 @@ def main():
     number = int(os.environ.pop("RINGROAD_FD", "3"))
     control = Control(socket.socket(fileno=number))
     control.sock.set_inheritable(False)
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(line_buffering=True, errors="backslashreplace")
+    mark_lines()
     target = sys.argv[1]
     sys.argv = [target]
     sys.path.insert(0, os.getcwd())
@@ -509,13 +603,18 @@ def main():
 
 def greet(control):
     """Says HELLO; what WELCOME says."""
-    control.send(HELLO, json.dumps({"version": VERSION, "pid": os.getpid(), "language": "python"}).encode())
+    hello = {"version": VERSION, "pid": os.getpid(), "language": "python", "marks": True}
+    control.send(HELLO, json.dumps(hello).encode())
     while True:
         frames = control.read()
         if frames is None:
             os._exit(0)
         if frames:
-            return json.loads(frames[0][1])
+            break
+    welcome = json.loads(frames[0][1])
+    for stream in PRINTED:
+        stream.mark = welcome.get("mark")
+    return welcome
 
 
 def mold(control):
@@ -918,13 +1017,15 @@ class Wsgi:
                     with self.state:
                         self.state.notify_all()
                 return
+            served = begin_serving(None)
             try:
-                Exchange(self, request).run()
+                Exchange(self, request).run(served)
             except ClientDisconnected:
                 pass
             except BaseException:
                 traceback.print_exc()
             finally:
+                end_serving(served)
                 request.link.requests.pop(request.stream, None)
 
 
@@ -940,10 +1041,11 @@ class Exchange:
         self.declared = None
         self.length = 0
 
-    def run(self):
+    def run(self, served):
         server, request = self.server, self.request
         try:
             environ = marshal.loads(request.head)
+            served[0] = environ["ringroad.request_id"]
             self.bodyless = environ["REQUEST_METHOD"] == "HEAD"
         except Exception:
             return self.failed(traceback.format_exc())
@@ -1236,6 +1338,7 @@ def asgi_server(asyncio, loop, control, app, welcome):
             self.bodyless = scope["method"] == "HEAD"
 
         async def run(self):
+            served = begin_serving(self.scope.get("ringroad.request_id"))
             try:
                 result = await app(self.scope, self.receive, self.send)
                 if result is not None:
@@ -1257,6 +1360,7 @@ def asgi_server(asyncio, loop, control, app, welcome):
                 if not self.over:
                     self.over = True
                     self.link.write(frame(RESET, self.stream, b"given up"))
+                end_serving(served)
                 self.link.requests.pop(self.stream, None)
                 if server.stopping and not server.busy():
                     server.wake()
@@ -1503,6 +1607,7 @@ def asgi_server(asyncio, loop, control, app, welcome):
             self.waiter = self.writer = self.response = self.opened = None
 
         async def run(self):
+            served = begin_serving(self.scope.get("ringroad.request_id"))
             try:
                 result = await app(self.scope, self.receive, self.send)
                 if result is not None:
@@ -1526,6 +1631,7 @@ def asgi_server(asyncio, loop, control, app, welcome):
                     else:
                         self.over = True
                         self.link.write(frame(RESET, self.stream, b"given up"))
+                end_serving(served)
                 self.link.requests.pop(self.stream, None)
                 if server.stopping and not server.busy():
                     server.wake()
@@ -1778,6 +1884,7 @@ def asgi_server(asyncio, loop, control, app, welcome):
             for number in (signal.SIGTERM,):
                 loop.add_signal_handler(number, self.stop)
             signal.signal(signal.SIGINT, signal.SIG_IGN)
+            loop.set_exception_handler(self.raised)
             control.sock.setblocking(False)
             TASKS.reader = threading.get_ident()
             loop.add_reader(control.sock.fileno(), self.control_ready)
@@ -1834,6 +1941,13 @@ def asgi_server(asyncio, loop, control, app, welcome):
                             request.part()
                 elif kind == LATE:
                     self.late()
+
+        @staticmethod
+        def raised(loop, about):
+            """Prints what nothing has caught: for the request of the task that raised, not of the one that runs now."""
+            task = about.get("task") or about.get("future")
+            where = task.get_context().copy() if hasattr(task, "get_context") else contextvars.Context()
+            where.run(loop.default_exception_handler, about)
 
         def late(self):
             """It has not started in time: says where, and ends."""

@@ -452,12 +452,12 @@ impl FastCgiAnswer {
                 Some(Event::Stderr(bytes)) => {
                     self.begun = true;
                     let log = &self.log;
-                    self.stderr.push(bytes, |line| log(line));
+                    self.stderr.push(bytes, |_, line| log(line));
                     continue;
                 }
                 Some(Event::End { how, .. }) => {
                     let log = &self.log;
-                    self.stderr.finish(|line| log(line));
+                    self.stderr.finish(|_, line| log(line));
                     return Poll::Ready(match how {
                         Ended::Complete => Ok(None),
                         Ended::CannotMultiplex => Err(FastCgiFailed::NotBegun("one at a time")),
@@ -476,7 +476,7 @@ impl FastCgiAnswer {
                 Poll::Ready(Ok(lease)) if !lease.is_empty() => self.received.extend_from_slice(&lease),
                 Poll::Ready(_) => {
                     let log = &self.log;
-                    self.stderr.finish(|line| log(line));
+                    self.stderr.finish(|_, line| log(line));
                     let all = matches!(self.sending, Sending::Done(_));
                     let sent = if all { SentSoFar::All } else { SentSoFar::Part };
                     return Poll::Ready(Err(FastCgiFailed::Closed(sent)));

@@ -178,6 +178,8 @@ impl Incoming<'_> {
             }
             None => out.none(),
         }
+        out.text("ringroad.request_id");
+        out.text(self.id);
         out.text("server");
         let (host, port) = self.server();
         out.tuple(2);
@@ -413,7 +415,7 @@ mod tests {
              (b'x-two', b'1'), (b'x-two', b'\\xe9'), (b'cookie', b'b=2'), (b'proxy', b'http://evil'), \
              (b'content-type', b'text/plain')]), ('http_version', '1.1'), ('method', 'POST'), \
              ('path', '/app/caf\\xe9/\\ufffd'), ('query_string', b'a=1&b=%20'), \
-             ('raw_path', b'/app/caf%C3%A9/%ff'), ('root_path', '/app'), ('scheme', 'https'), \
+             ('raw_path', b'/app/caf%C3%A9/%ff'), ('ringroad.request_id', 'id'), ('root_path', '/app'), ('scheme', 'https'), \
              ('server', ('example.org', 8443)), ('type', 'http')]"
         );
     }

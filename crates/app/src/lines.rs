@@ -7,17 +7,31 @@ const LINE_BYTES_MAX: usize = 16 << 10;
 /// Last lines that are kept for the report of a failed start.
 const TAIL_LINES: usize = 20;
 
+/// Most bytes of a request's id in a mark.
+const ID_BYTES_MAX: usize = 160;
+/// What is on both sides of a mark.
+const UNIT: u8 = 0x1f;
+
 /// Bytes of a pipe, cut into lines.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
+    /// What the worker begins a line with that belongs to a request; empty: it does not.
+    mark: String,
     part: Vec<u8>,
     /// The line in `part` is longer than is kept.
     cut: bool,
 }
 
 impl Lines {
-    /// Takes bytes, and gives each line that is whole.
-    pub(crate) fn push(&mut self, bytes: &[u8], mut line: impl FnMut(String)) {
+    /// Lines that may begin with this mark: a unit separator, the mark, a blank, the id of a request and
+    /// another unit separator.
+    pub(crate) fn marked(mark: &str) -> Lines {
+        Lines { mark: mark.to_owned(), ..Lines::default() }
+    }
+
+    /// Takes bytes, and gives each line that is whole, behind the id of the request that it is marked with;
+    /// that is empty for other lines.
+    pub(crate) fn push(&mut self, bytes: &[u8], mut line: impl FnMut(&str, String)) {
         let mut rest = bytes;
         while let Some(at) = rest.iter().position(|byte| *byte == b'\n') {
             let (one, behind) = rest.split_at(at);
@@ -29,7 +43,7 @@ impl Lines {
     }
 
     /// Gives the last line, which has no end.
-    pub(crate) fn finish(&mut self, mut line: impl FnMut(String)) {
+    pub(crate) fn finish(&mut self, mut line: impl FnMut(&str, String)) {
         if !self.part.is_empty() {
             self.give(&mut line);
         }
@@ -41,17 +55,31 @@ impl Lines {
         self.part.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
     }
 
-    fn give(&mut self, line: &mut impl FnMut(String)) {
-        let mut text: String = String::from_utf8_lossy(self.part.trim_ascii_end())
+    fn give(&mut self, line: &mut impl FnMut(&str, String)) {
+        let (id, text) = self.split_mark().unwrap_or(("", &self.part));
+        let mut text: String = String::from_utf8_lossy(text.trim_ascii_end())
             .chars()
             .map(|letter| if letter.is_control() && letter != '\t' { '\u{fffd}' } else { letter })
             .collect();
         if self.cut {
             text.push('…');
         }
+        line(id, text);
         self.part.clear();
         self.cut = false;
-        line(text);
+    }
+
+    /// The id of a line's request, and the rest of the line.
+    fn split_mark(&self) -> Option<(&str, &[u8])> {
+        if self.mark.is_empty() {
+            return None;
+        }
+        let rest = self.part.strip_prefix(&[UNIT])?.strip_prefix(self.mark.as_bytes())?.strip_prefix(b" ")?;
+        let (id, text) = rest.split_at(rest.iter().position(|byte| *byte == UNIT)?);
+        let id = str::from_utf8(id)
+            .ok()
+            .filter(|id| id.len() <= ID_BYTES_MAX && !id.contains(char::is_control))?;
+        Some((id, text.get(1..)?))
     }
 }
 
@@ -82,9 +110,9 @@ mod tests {
         for cut in 0..text.len() {
             let mut lines = Lines::default();
             let mut all = Vec::new();
-            lines.push(&text[..cut], |line| all.push(line));
-            lines.push(&text[cut..], |line| all.push(line));
-            lines.finish(|line| all.push(line));
+            lines.push(&text[..cut], |_, line| all.push(line));
+            lines.push(&text[cut..], |_, line| all.push(line));
+            lines.finish(|_, line| all.push(line));
             assert_eq!(all, ["one", "two", "\u{fffd}\u{fffd}[1m", "last"], "{cut}");
         }
     }
@@ -94,10 +122,34 @@ mod tests {
         let mut lines = Lines::default();
         let mut all = Vec::new();
         for _ in 0..100 {
-            lines.push(&[b'x'; 1000], |line| all.push(line));
+            lines.push(&[b'x'; 1000], |_, line| all.push(line));
         }
         assert!(lines.part.len() <= LINE_BYTES_MAX && all.is_empty());
-        lines.push(b"\nnext\n", |line| all.push(line));
+        lines.push(b"\nnext\n", |_, line| all.push(line));
         assert!(all[0].ends_with('…') && all[1] == "next");
+    }
+
+    #[test]
+    fn a_line_has_the_request_that_it_is_marked_with() {
+        let mut lines = Lines::marked("6d61");
+        let mut all = Vec::new();
+        let text = b"\x1f6d61 id-1\x1f  one\nplain\n\x1f6d61 task 7\x1f\n\x1fother id-2\x1ftwo\n\x1f6d61 id-3 no end\n\
+                     \x1f6d61 a\x07b\x1fthree\n\x1f6d61 id-4\x1flast";
+        lines.push(text, |id, line| all.push((id.to_owned(), line)));
+        lines.finish(|id, line| all.push((id.to_owned(), line)));
+        let all: Vec<(&str, &str)> = all.iter().map(|(id, line)| (&**id, &**line)).collect();
+        let unit = "\u{fffd}";
+        assert_eq!(
+            all,
+            [
+                ("id-1", "  one"),
+                ("", "plain"),
+                ("task 7", ""),
+                ("", &*format!("{unit}other id-2{unit}two")),
+                ("", &*format!("{unit}6d61 id-3 no end")),
+                ("", &*format!("{unit}6d61 a{unit}b{unit}three")),
+                ("id-4", "last"),
+            ]
+        );
     }
 }

@@ -82,8 +82,8 @@ impl Mold {
         let ended = self.process.ended();
         let label = format!("app {}[preload]", self.settings.name);
         let Mold { process, out, err, tail, .. } = self;
-        read(&mut process.out, out, |line| say(format!("{label}: {line}")));
-        read(&mut process.err, err, |line| {
+        read(&mut process.out, out, |_, line| say(format!("{label}: {line}")));
+        read(&mut process.err, err, |_, line| {
             say(format!("{label}: {line}"));
             tail.push(line);
         });
@@ -170,7 +170,7 @@ impl Mold {
     }
 }
 
-fn read(pipe: &mut Option<std::fs::File>, lines: &mut Lines, mut line: impl FnMut(String)) {
+fn read(pipe: &mut Option<std::fs::File>, lines: &mut Lines, mut line: impl FnMut(&str, String)) {
     let mut buffer = [0_u8; 4096];
     while let Some(file) = pipe {
         match file.read(&mut buffer) {

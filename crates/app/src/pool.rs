@@ -10,10 +10,11 @@ use crate::fcgi::Responder;
 use crate::goridge::Relay;
 use crate::head::Codec;
 use crate::metrics::{Counts, Rejected};
-use crate::settings::{Dispatch, Launch, Settings};
+use crate::settings::{Dispatch, Settings};
 use crate::slot::SlotId;
 use crate::status::{Status, counted};
 use crate::supervisor;
+use ringroad_engine::sync::CancellationToken;
 use rustix::event::EventfdFlags;
 use std::collections::VecDeque;
 use std::fmt;
@@ -65,6 +66,8 @@ pub struct Worker {
     pub(crate) busy_ns: AtomicU64,
     /// Gets no more requests.
     pub(crate) draining: AtomicBool,
+    /// Cancelled when its code is old in development.
+    pub(crate) parting: CancellationToken,
     /// The request that it has, if it can have one only: what it prints belongs to that.
     pub(crate) request: Mutex<String>,
 }
@@ -104,6 +107,12 @@ impl Worker {
             Reach::Http(path) => Some(path),
             _ => None,
         }
+    }
+
+    /// Cancelled when the code has changed in development and another worker has the new one: streams of
+    /// events and WebSockets end, so that open pages come again to that.
+    pub fn parting(&self) -> &CancellationToken {
+        &self.parting
     }
 
     /// The FastCGI server that it is, if it is one.
@@ -650,8 +659,7 @@ impl Pool {
 
     /// Whether the workers speak HTTP themselves.
     pub fn speaks_http(&self) -> bool {
-        let settings = self.settings();
-        matches!(&settings.launch, Launch::Command { protocol: crate::Protocol::Http, .. })
+        self.settings().speaks_http()
     }
 
     /// Whether the workers are those of RoadRunner.

@@ -256,6 +256,11 @@ impl Settings {
         }
     }
 
+    /// Whether its workers speak HTTP themselves.
+    pub fn speaks_http(&self) -> bool {
+        matches!(&self.launch, Launch::Command { protocol: Protocol::Http, .. })
+    }
+
     /// Most workers at once, of one generation.
     pub fn most(&self) -> usize {
         self.workers_max.max(self.workers).max(1)

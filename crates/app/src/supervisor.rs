@@ -30,6 +30,7 @@ use crate::status::{CrashStatus, SlotStatus, Status, TasksStatus, counted};
 use crate::task_socket::{Asked, TaskSocket};
 use crate::tasks::{Origin, Running, Tasks};
 use crate::watch::Sources;
+use ringroad_engine::sync::CancellationToken;
 use ringroad_gate::upstream::Address;
 use ringroad_host::cpu::ProcessClock;
 use ringroad_policy::backoff;
@@ -38,6 +39,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io::{self, Read};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -151,6 +153,9 @@ struct Proc {
     next_probe: Instant,
     out: Lines,
     err: Lines,
+    /// It begins lines that belong to a request with this, if `marks`.
+    mark: String,
+    marks: bool,
     tail: Tail,
     phase: Phase,
     /// When it entered the phase, and when it was started.
@@ -502,12 +507,17 @@ impl Supervisor {
 
     fn read_lines(&mut self, at: usize) {
         let Some(proc) = self.procs.get_mut(at) else { return };
-        let request = proc.worker.as_ref().map(|worker| {
+        // A program that marks its lines says of each whether it belongs to a request.
+        let request = proc.worker.as_ref().filter(|_| !proc.marks).map(|worker| {
             let request = worker.request.lock().unwrap_or_else(PoisonError::into_inner);
             if worker.in_flight.load(Ordering::Relaxed) > 0 { request.clone() } else { String::new() }
         });
-        let request = request.filter(|id| !id.is_empty()).map(|id| format!(" {id}")).unwrap_or_default();
-        let label = format!("app {}[{}]{request}", self.settings.name, slot_text(proc.slot));
+        let request = request.unwrap_or_default();
+        let label = format!("app {}[{}]", self.settings.name, slot_text(proc.slot));
+        let labelled = |id: &str, line: &str| {
+            let id = if id.is_empty() { request.as_str() } else { id };
+            if id.is_empty() { format!("{label}: {line}") } else { format!("{label} {id}: {line}") }
+        };
         let mut buffer = [0_u8; 16 << 10];
         let Proc { process, out, err, tail, .. } = proc;
         let say = &self.say;
@@ -516,20 +526,20 @@ impl Supervisor {
             for _ in 0..16 {
                 match pipe.read(&mut buffer) {
                     Ok(0) => {
-                        out.finish(|line| say(format!("{label}: {line}")));
+                        out.finish(|id, line| say(labelled(id, &line)));
                         process.out = None;
                         break;
                     }
-                    Ok(count) => out.push(buffer.get(..count).unwrap_or_default(), |line| {
-                        say(format!("{label}: {line}"));
+                    Ok(count) => out.push(buffer.get(..count).unwrap_or_default(), |id, line| {
+                        say(labelled(id, &line));
                     }),
                     Err(_) => break,
                 }
             }
         }
         if let Some(pipe) = &mut process.err {
-            let mut told = |line: String| {
-                say(format!("{label}: {line}"));
+            let mut told = |id: &str, line: String| {
+                say(labelled(id, &line));
                 tail.push(line);
             };
             for _ in 0..16 {
@@ -736,6 +746,7 @@ impl Supervisor {
                 proc.concurrency =
                     if proc.is_task() { 1 } else { settings.concurrency.unwrap_or(wanted).max(1) };
                 proc.codec = Codec::of(field("codec").as_str().unwrap_or_default());
+                proc.marks = field("marks").as_bool().unwrap_or(false);
                 let welcome = json!({
                     "version": rwp::VERSION,
                     "app": settings.name,
@@ -750,6 +761,7 @@ impl Supervisor {
                     "root_path": settings.root_path,
                     "stop_timeout_ms": settings.stop_timeout.as_millis() as u64,
                     "dev": settings.dev,
+                    "mark": proc.mark,
                     "features": ["trailers", "sendfile", "informational"],
                 });
                 if let Some(control) = proc.control.clone()
@@ -908,6 +920,7 @@ impl Supervisor {
             served: AtomicU64::new(0),
             busy_ns: AtomicU64::new(0),
             draining: AtomicBool::new(false),
+            parting: CancellationToken::new(),
             request: Mutex::default(),
         }));
         let pending = self.reload.as_ref().is_some_and(|reload| reload.generation == proc.generation);
@@ -1030,10 +1043,11 @@ impl Supervisor {
                 self.withdraw(at);
                 self.enter(at, Phase::Draining);
                 if self.settings.dev
-                    && let Some(control) = self.procs.get(at).and_then(|proc| proc.control.as_ref())
+                    && let Some(proc) = self.procs.get(at)
                 {
                     // Open pages come again at once, to the new code. A worker that is gone has no streams.
-                    let _ = control.send(Kind::PART, &[], &[]);
+                    proc.control.iter().for_each(|control| drop(control.send(Kind::PART, &[], &[])));
+                    proc.worker.iter().for_each(|worker| worker.parting.cancel());
                 }
             }
             Phase::Starting | Phase::Standby => self.tell_stop(at),
@@ -1150,7 +1164,7 @@ impl Supervisor {
         }
         let label = format!("app {}[{}]", self.settings.name, slot_text(proc.slot));
         let (say, tail) = (&self.say, &mut proc.tail);
-        proc.err.finish(|line| {
+        proc.err.finish(|_, line| {
             say(format!("{label}: {line}"));
             tail.push(line);
         });
@@ -1772,6 +1786,8 @@ impl Supervisor {
             process.lower(&self.ground);
         }
         let now = Instant::now();
+        // What clients make a program print cannot pass for another request's.
+        let mark = format!("{:016x}", RandomState::new().build_hasher().finish());
         // Shortened by a random part, so that workers that started together are not replaced together.
         let part = 1.0 - settings.jitter.clamp(0.0, 1.0) * (self.random() as f64 / u64::MAX as f64);
         self.procs.push(Proc {
@@ -1786,8 +1802,10 @@ impl Supervisor {
             greeted: false,
             probe: None,
             next_probe: now,
-            out: Lines::default(),
-            err: Lines::default(),
+            out: Lines::marked(&mark),
+            err: Lines::marked(&mark),
+            mark,
+            marks: false,
             tail: Tail::default(),
             phase: Phase::Starting,
             since: now,

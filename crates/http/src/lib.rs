@@ -55,7 +55,7 @@ pub use message::Json;
 pub use message::{
     Body, BodyError, BoxError, Chunk, ClientGone, ConnectionInfo, ContentType, Cookie, Extensions, Html,
     IntoPiece, IntoResponse, OnClientGone, OnSent, Outcome, Piece, Rejection, Request, RequestBody,
-    RequestBuilder, Response, SameSite, Sent, Shared, SseEvent, Stopping, Upgraded, as_uri,
+    RequestBuilder, Response, SameSite, Sent, Shared, SseEvent, Stopping, Upgraded, as_uri, is_event_stream,
 };
 #[cfg(feature = "multipart")]
 pub use message::{FormData, FormLimits, Upload};

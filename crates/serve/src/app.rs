@@ -7,16 +7,17 @@
 use crate::answer::{Answer, AnsweredBy, Tally, Watch};
 use crate::app_repeat::{Repeats, is_idempotent};
 use crate::config::{AppRoute, Route};
+use crate::files::Files;
+use crate::ordered;
 use crate::page;
 use crate::proxy::Proxies;
 use crate::{app_goridge, app_http, app_ws};
-use futures_core::Stream as _;
 use ringroad_app::{
     AnswerBody, Answered, Exchange, Failed, FileAnswer, Incoming, Links, Pool, Refused, Ticket,
 };
 use ringroad_engine::{spawn, spawn_blocking, time};
 use ringroad_gate::client::told;
-use ringroad_gate::flow;
+use ringroad_gate::flow::{self, Flow};
 use ringroad_gate::upstream::{CollectError, Collected, Spool, SpoolReader, hash};
 use ringroad_gate::words::{self, OF_PROXIES};
 use ringroad_http::{
@@ -24,12 +25,11 @@ use ringroad_http::{
     Version,
 };
 use std::cell::RefCell;
-use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 /// A body up to this goes with the head of its request.
@@ -65,6 +65,20 @@ pub(crate) const OF_THE_HOP: &[&str] = &[
     "trailer",
     "transfer-encoding",
     "upgrade",
+];
+
+/// Lines that an answer with a file does not have: those of a connection, and orders to this server.
+const NOT_OF_THE_FILE: &[&str] = &[
+    "connection",
+    "content-length",
+    "date",
+    "keep-alive",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "x-accel-buffering",
+    "x-accel-redirect",
+    "x-sendfile",
 ];
 
 pub(crate) fn is_one_of(name: &[u8], names: &[&str]) -> bool {
@@ -322,6 +336,24 @@ async fn attempt(
     }
 }
 
+/// The answer, or the file that it orders this server to send.
+pub(crate) async fn with_ordered_file(
+    files: &Files,
+    route: &Route,
+    settings: &AppRoute,
+    flow: &Flow,
+    answer: Answer,
+) -> Result<Answer, EncodeError> {
+    let all = answer.response.headers();
+    // Those of the route are added to the file's answer as to any other.
+    let own = |name: &[u8]| route.steps.lines().any(|(own, _)| name.eq_ignore_ascii_case(own.as_bytes()));
+    let lines: Vec<_> =
+        all.filter(|line| !own(line.name)).map(|line| (line.name.to_vec(), line.value.to_vec())).collect();
+    let (types, folders) = (&settings.types, &settings.sendfile);
+    let file = ordered::file_instead(files, route, types, folders, flow, &lines, NOT_OF_THE_FILE).await;
+    file.unwrap_or(Ok(answer))
+}
+
 pub(crate) fn count(pool: &Pool, status: u16, begun: Instant) {
     let counts = pool.counts();
     if let Some(class) = counts.answers.get(usize::from(status / 100)) {
@@ -383,13 +415,16 @@ pub(crate) fn failure(
     count(pool, status.code(), begun);
     let told = failed.to_string();
     asking.fault(format!("app {}[{slot}]: {}", settings.name, told.lines().last().unwrap_or_default()));
-    match failed {
-        Failed::Reset { why, unhandled: false } if settings.dev => {
-            let answer = Answer::of(format!("{why}\n"));
-            Answer::plain(answer.response.status(status).content_type(ContentType::Text))
-        }
-        _ => page::refusal(status, asking, what),
+    let shown = match failed {
+        Failed::Reset { why, unhandled: false } => why,
+        Failed::Bad(_) => &told,
+        _ => return page::refusal(status, asking, what),
+    };
+    if !settings.dev {
+        return page::refusal(status, asking, what);
     }
+    let answer = Answer::of(format!("{shown}\n"));
+    Answer::plain(answer.response.status(status).content_type(ContentType::Text))
 }
 
 /// A worker's answer as ours.
@@ -455,13 +490,13 @@ pub(crate) async fn hand_back(
         return Ok(Answer { response: respond(body)?, watch: Watch::Stream(tally) });
     };
     let spool = Spool::new(limits.clone());
-    let shared = Rc::new(Shared::default());
-    let stream = Drained { reader: spool.reader(), shared: Rc::clone(&shared), over: false };
+    let trailers = Trailers::default();
+    let stream = Drained { reader: spool.reader(), trailers: Rc::clone(&trailers), over: false };
     let body = match declared {
         Some(bytes) => Body::stream_of(bytes, stream),
         None => Body::stream(stream),
     };
-    spawn(drain(first, rest, declared, spool, shared, Rc::clone(&tally))).detach();
+    spawn(drain(first, rest, declared, spool, trailers, Rc::clone(&tally))).detach();
     Ok(Answer { response: respond(body)?, watch: Watch::Stream(tally) })
 }
 
@@ -487,7 +522,7 @@ async fn drain(
     mut body: AnswerBody,
     declared: Option<u64>,
     spool: Rc<Spool>,
-    shared: Rc<Shared>,
+    trailers: Trailers,
     tally: Rc<Tally>,
 ) {
     let mut left = declared.unwrap_or(u64::MAX);
@@ -506,18 +541,10 @@ async fn drain(
             while let Some(Ok(_)) = body.next().await {}
             return;
         }
-        let next = poll_fn(|context| {
-            if spool.is_abandoned() {
-                return Poll::Ready(None);
-            }
-            *shared.drain.borrow_mut() = Some(context.waker().clone());
-            Pin::new(&mut body).poll_next(context).map(Some)
-        })
-        .await;
-        match next {
+        match spool.unless_abandoned(body.next()).await {
             None => return,
             Some(Some(Ok(Piece::Data(chunk)))) => piece = Some(chunk),
-            Some(Some(Ok(Piece::Trailers(lines)))) => *shared.trailers.borrow_mut() = Some(lines),
+            Some(Some(Ok(Piece::Trailers(lines)))) => *trailers.borrow_mut() = Some(lines),
             Some(Some(Err(why))) => {
                 tally.fault(&why);
                 return spool.end(Err(why));
@@ -527,28 +554,14 @@ async fn drain(
     }
 }
 
-/// What the two sides of a drained answer share.
-#[derive(Default)]
-struct Shared {
-    trailers: RefCell<Option<FieldBlock>>,
-    /// Wakes the task that drains when the client has gone.
-    drain: RefCell<Option<Waker>>,
-}
+/// Trailers of an answer that is drained, when they have come.
+type Trailers = Rc<RefCell<Option<FieldBlock>>>;
 
 /// What was drained, with the trailers behind it.
 struct Drained {
     reader: SpoolReader,
-    shared: Rc<Shared>,
+    trailers: Trailers,
     over: bool,
-}
-
-impl Drop for Drained {
-    fn drop(&mut self) {
-        // The reader tells the spool in its own drop, which comes before the task is polled.
-        if let Some(waker) = self.shared.drain.take() {
-            waker.wake();
-        }
-    }
 }
 
 impl futures_core::Stream for Drained {
@@ -564,7 +577,7 @@ impl futures_core::Stream for Drained {
             Some(Err(why)) => Some(Err(why)),
             None => {
                 self.over = true;
-                self.shared.trailers.take().map(|lines| Ok(Piece::Trailers(lines)))
+                self.trailers.take().map(|lines| Ok(Piece::Trailers(lines)))
             }
         })
     }

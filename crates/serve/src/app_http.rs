@@ -11,7 +11,7 @@ use crate::proxy::{Proxies, ProxyRoute};
 use ringroad_app::{Failed, Settings, Ticket};
 use ringroad_gate::flow;
 use ringroad_gate::upstream::{Address, Balance, Group, Guards, Server};
-use ringroad_http::{Body, EncodeError, Piece, Request, RequestBody, SentSoFar, Status};
+use ringroad_http::{Body, EncodeError, Piece, Request, RequestBody, SentSoFar, Status, is_event_stream};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::Path;
@@ -78,6 +78,7 @@ impl Workers {
             route: Arc::new(route),
             group: Arc::new(group),
             subject: place.subject.clone(),
+            parting: Some(ticket.worker().parting().clone()),
         });
         known.insert(id, Rc::clone(&route));
         route
@@ -162,7 +163,13 @@ async fn exchange(
     }
     let body = response.take_body();
     let size = body.size();
-    let held = Held { pieces: body.into_pieces(), _ticket: ticket };
+    let has_end = size.is_some() || !response.header_value("content-type").is_some_and(is_event_stream);
+    let parting = ticket.worker().parting().clone();
+    let held = Held {
+        pieces: Some(body.into_pieces()),
+        parts: (!has_end).then(|| Box::pin(async move { parting.cancelled().await }) as Parts),
+        _ticket: ticket,
+    };
     response.set_body(match size {
         Some(size) => Body::stream_of(size, held),
         None => Body::stream(held),
@@ -170,9 +177,17 @@ async fn exchange(
     Ok(Answer { response, watch })
 }
 
+/// Ready when the worker's streams of events are to end.
+type Parts = Pin<Box<dyn Future<Output = ()>>>;
+
+/// Pieces of a body.
+type Pieces = Pin<Box<dyn futures_core::Stream<Item = Result<Piece, ringroad_http::BoxError>>>>;
+
 /// A body with the ticket of the worker that makes it.
 struct Held {
-    pieces: Pin<Box<dyn futures_core::Stream<Item = Result<Piece, ringroad_http::BoxError>>>>,
+    /// `None`: it is over.
+    pieces: Option<Pieces>,
+    parts: Option<Parts>,
     _ticket: Ticket,
 }
 
@@ -180,6 +195,16 @@ impl futures_core::Stream for Held {
     type Item = Result<Piece, ringroad_http::BoxError>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.pieces.as_mut().poll_next(context)
+        if let Some(parts) = &mut self.parts
+            && parts.as_mut().poll(context).is_ready()
+        {
+            // As though the worker had ended it: the page asks again. The worker sees that its client has
+            // left.
+            (self.parts, self.pieces) = (None, None);
+        }
+        match &mut self.pieces {
+            Some(pieces) => pieces.as_mut().poll_next(context),
+            None => Poll::Ready(None),
+        }
     }
 }

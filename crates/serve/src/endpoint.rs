@@ -114,7 +114,12 @@ impl End<'_> {
                     let status = Status::SERVICE_UNAVAILABLE;
                     return Ok(page::refusal(status, &flow.context, "There is no such application."));
                 };
-                app::answer(&site.links, &site.proxies, place, &mut flow.request, &flow.context).await
+                let answer =
+                    app::answer(&site.links, &site.proxies, place, &mut flow.request, &flow.context).await?;
+                if settings.sendfile.is_empty() {
+                    return Ok(answer);
+                }
+                Box::pin(app::with_ordered_file(&site.files, route, settings, flow, answer)).await
             }
             Kind::Php(_) => {
                 let Some(php) = &target.php else {

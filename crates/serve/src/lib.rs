@@ -25,6 +25,7 @@ mod files;
 mod json;
 mod log;
 mod metrics;
+mod ordered;
 mod page;
 mod php;
 mod proxy;

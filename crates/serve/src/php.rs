@@ -11,7 +11,8 @@ use crate::app_repeat::{Repeats, is_idempotent, repeatable};
 use crate::config::{Kind, PhpRoute, PhpTo, Route, Try};
 use crate::endpoint;
 use crate::event::{Event, EventSink};
-use crate::files::{self, Files, Refused, Root, Thing};
+use crate::files::{self, Files, Refused, Thing};
+use crate::ordered;
 use crate::page;
 use futures_core::Stream;
 use ringroad_app::{
@@ -20,22 +21,19 @@ use ringroad_app::{
 use ringroad_engine::spawn;
 use ringroad_gate::flow::{Flow, host};
 use ringroad_gate::path::Spellings;
-use ringroad_gate::upstream::{CollectError, Collected, Spool, SpoolReader, hash};
+use ringroad_gate::upstream::{CollectError, Collected, Spool, hash};
 use ringroad_gate::words::{self, OF_PROXIES};
-use ringroad_http::{
-    Body, Chunk, EncodeError, Method, Request, RequestBody, Response, SentSoFar, Status, Version,
-};
+use ringroad_http::{Body, EncodeError, Method, Request, RequestBody, Response, SentSoFar, Status, Version};
 use ringroad_wire::fcgi::{Head, Params};
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Instant;
 
 /// A body up to this goes with the head of its request.
@@ -343,7 +341,11 @@ impl Php {
             Err(refused) => return refused,
         };
         flow.context.answered_by(AnsweredBy { address: address.into(), took: begun.elapsed() });
-        if let Some(sent) = self.file_instead(files, flow, &head).await {
+        let (types, folders) = (&settings.files.types, &settings.sendfile);
+        let ordered =
+            ordered::file_instead(files, &self.route, types, folders, flow, &head.lines, NOT_HANDED_BACK)
+                .await;
+        if let Some(sent) = ordered {
             return sent;
         }
         self.hand_back(head, answer, method, &flow.context)
@@ -584,57 +586,6 @@ impl Php {
         }
     }
 
-    /// The file that the answer orders this server to send (`X-Accel-Redirect`, `X-Sendfile`), as an answer
-    /// with the other lines of PHP's.
-    async fn file_instead(
-        &self,
-        files: &Files,
-        flow: &Flow,
-        head: &Head,
-    ) -> Option<Result<Answer, EncodeError>> {
-        let settings = self.settings();
-        let value = |name: &str| {
-            let mut lines = head.lines.iter();
-            lines.find(|(own, _)| own.eq_ignore_ascii_case(name.as_bytes())).map(|(_, value)| value)
-        };
-        let (order, found) = match (value("x-accel-redirect"), value("x-sendfile")) {
-            (Some(place), _) => (place, accel(settings, place)),
-            (None, Some(place)) => (place, sendfile(settings, place)),
-            (None, None) => return None,
-        };
-        let shown = String::from_utf8_lossy(order);
-        let Some((root, relative)) = found else {
-            flow.context.fault(format!("the answer names the file {shown:?}, which no `sendfile` allows"));
-            let refused =
-                page::refusal(Status::NOT_FOUND, &flow.context, "There is nothing at this address.");
-            return Some(Ok(refused));
-        };
-        Some(match files.send_file(&self.route, root, &settings.files.types, &relative, flow).await {
-            // Its type and lifetime are those of the file, which a refusal has not.
-            Ok(Some(answer)) if answer.response.status_code().code() >= 400 => Ok(answer),
-            Ok(Some(answer)) => answer.with(|mut response| {
-                for (name, value) in &head.lines {
-                    if is_one_of(name, NOT_HANDED_BACK)
-                        || is_one_of(name, &["etag", "last-modified", "status"])
-                    {
-                        continue;
-                    }
-                    if name.eq_ignore_ascii_case(b"content-type") {
-                        response.set_header("Content-Type", value)?;
-                    } else {
-                        response.add_header(name, value)?;
-                    }
-                }
-                Ok(response)
-            }),
-            Ok(None) => {
-                flow.context.fault(format!("the answer names the file {shown:?}, which is not there"));
-                Ok(page::missing(&flow.context))
-            }
-            Err(why) => Err(why),
-        })
-    }
-
     /// PHP's answer as ours.
     fn hand_back(
         &self,
@@ -693,9 +644,8 @@ impl Php {
         let body = match &self.settings().buffer {
             Some(limits) if !unbuffered => {
                 let spool = Spool::new(limits.clone());
-                let drainer = Rc::default();
-                let reader = Drained { reader: Some(spool.reader()), drainer: Rc::clone(&drainer) };
-                spawn(drain(stream, spool, drainer)).detach();
+                let reader = spool.reader();
+                spawn(drain(stream, spool)).detach();
                 match declared {
                     Some(bytes) => Body::stream_of(bytes, reader),
                     None => Body::stream(reader),
@@ -712,17 +662,10 @@ impl Php {
 
 /// Takes an answer as fast as PHP makes it, so that a slow client holds no process. A client that has gone
 /// ends it.
-async fn drain(mut stream: FastCgiStream, spool: Rc<Spool>, drainer: Rc<RefCell<Option<Waker>>>) {
+async fn drain(mut stream: FastCgiStream, spool: Rc<Spool>) {
     loop {
-        let next = poll_fn(|context| {
-            if spool.is_abandoned() {
-                return Poll::Ready(None);
-            }
-            *drainer.borrow_mut() = Some(context.waker().clone());
-            Pin::new(&mut stream).poll_next(context)
-        })
-        .await;
-        match next {
+        let next = poll_fn(|context| Pin::new(&mut stream).poll_next(context));
+        match spool.unless_abandoned(next).await.flatten() {
             Some(Ok(chunk)) => {
                 if spool.write(chunk).await.is_err() {
                     return;
@@ -730,33 +673,6 @@ async fn drain(mut stream: FastCgiStream, spool: Rc<Spool>, drainer: Rc<RefCell<
             }
             Some(Err(why)) => return spool.end(Err(why)),
             None => return spool.end(Ok(())),
-        }
-    }
-}
-
-/// What was drained. Its end wakes the task that drains.
-struct Drained {
-    reader: Option<SpoolReader>,
-    drainer: Rc<RefCell<Option<Waker>>>,
-}
-
-impl Drop for Drained {
-    fn drop(&mut self) {
-        // The spool learns of it in the reader's own drop, which has to come first.
-        self.reader = None;
-        if let Some(waker) = self.drainer.take() {
-            waker.wake();
-        }
-    }
-}
-
-impl Stream for Drained {
-    type Item = Result<Chunk, String>;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut TaskContext<'_>) -> Poll<Option<Self::Item>> {
-        match &mut self.reader {
-            Some(reader) => Pin::new(reader).poll_next(context),
-            None => Poll::Ready(None),
         }
     }
 }
@@ -812,30 +728,6 @@ fn key(pool: &Pool, flow: &Flow) -> Option<u64> {
         ringroad_app::Dispatch::Cookie(name) => ringroad_gate::flow::cookie(request, name).map(hash),
         other => crate::app::key(other, request, context),
     }
-}
-
-/// The folder and file of `X-Accel-Redirect`: a path of this server, below one of the prefixes of `sendfile`.
-fn accel<'s>(settings: &'s PhpRoute, place: &[u8]) -> Option<(&'s Arc<Root>, Vec<u8>)> {
-    let place = str::from_utf8(place).ok()?;
-    let path = place.split(['?', '#']).next()?;
-    let spelled = Spellings::of(path).ok().filter(|spelled| !spelled.hides_slash)?;
-    let longest =
-        settings.sendfile.iter().filter(|(prefix, _)| spelled.decoded.starts_with(prefix.as_bytes()));
-    let (prefix, root) = longest.max_by_key(|(prefix, _)| prefix.len())?;
-    Some((root, spelled.decoded.get(prefix.len()..)?.to_vec()))
-}
-
-/// The folder and file of `X-Sendfile`: a path of the file system, beneath one of the folders of `sendfile`.
-fn sendfile<'s>(settings: &'s PhpRoute, place: &[u8]) -> Option<(&'s Arc<Root>, Vec<u8>)> {
-    let place = Path::new(std::ffi::OsStr::from_bytes(place));
-    let dots = |part: &std::ffi::OsStr| matches!(part.as_bytes(), b"." | b"..");
-    if place.iter().any(dots) {
-        return None;
-    }
-    settings.sendfile.iter().find_map(|(_, root)| {
-        let below = |folder: &Path| Some(place.strip_prefix(folder).ok()?.as_os_str().as_bytes().to_vec());
-        below(root.path()).or_else(|| below(&root.path().canonicalize().ok()?)).map(|path| (root, path))
-    })
 }
 
 #[cfg(test)]

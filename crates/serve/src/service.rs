@@ -1172,7 +1172,8 @@ fn room(config: &Config, drivers: &[DriverName]) -> (usize, usize) {
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     // A descriptor may be the number of any worker's.
     let free = drivers.iter().map(|driver| connections(*driver, limit, workers(config))).min().unwrap_or(1);
-    let proxies = !config.used_upstreams().is_empty();
+    let proxies =
+        !config.used_upstreams().is_empty() || config.apps.iter().any(ringroad_app::Settings::speaks_http);
     shares(free, proxies, config.connections_max, config.upstream_connections_max)
 }
 

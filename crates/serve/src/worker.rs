@@ -291,7 +291,12 @@ fn target(
             let group = plan.groups.iter().find(|group| group.name() == proxy.to.name);
             let subject = plan.config.tls.as_ref().and_then(|tls| tls.subject_header.clone());
             group.map(|group| {
-                Rc::new(ProxyRoute { route: Arc::clone(route), group: Arc::clone(group), subject })
+                Rc::new(ProxyRoute {
+                    route: Arc::clone(route),
+                    group: Arc::clone(group),
+                    subject,
+                    parting: None,
+                })
             })
         }
         _ => None,

@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
@@ -200,6 +201,8 @@ struct Inner {
     abandoned: bool,
     reader: Option<Waker>,
     writer: Option<Waker>,
+    /// Waits for the end of the reading side.
+    left: Option<Waker>,
 }
 
 impl Inner {
@@ -296,9 +299,20 @@ impl Spool {
         inner.wake_reader();
     }
 
-    /// Whether the reading side is gone.
-    pub fn is_abandoned(&self) -> bool {
-        self.inner.borrow().abandoned
+    /// Waits for `next`, which the writing side writes; `None`: the reading side is gone before it has come.
+    pub async fn unless_abandoned<T>(&self, next: impl Future<Output = T>) -> Option<T> {
+        let mut next = pin!(next);
+        poll_fn(|context| {
+            {
+                let mut inner = self.inner.borrow_mut();
+                if inner.abandoned {
+                    return Poll::Ready(None);
+                }
+                inner.left = Some(context.waker().clone());
+            }
+            next.as_mut().poll(context).map(Some)
+        })
+        .await
     }
 
     /// The reading side; there is one.
@@ -383,8 +397,8 @@ impl Drop for Reader {
         inner.abandoned = true;
         inner.queue.clear();
         inner.queued = 0;
-        if let Some(waker) = inner.writer.take() {
-            waker.wake();
+        for waker in [inner.writer.take(), inner.left.take()] {
+            waker.into_iter().for_each(Waker::wake);
         }
     }
 }

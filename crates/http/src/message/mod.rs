@@ -33,7 +33,7 @@ pub use chunk::Chunk;
 pub use connection::{ClientGone, ConnectionInfo, OnClientGone, Stopping};
 pub use cookie::{Cookie, SameSite};
 pub use error::{BodyError, BoxError};
-pub use events::SseEvent;
+pub use events::{SseEvent, is_event_stream};
 pub use extensions::Extensions;
 #[cfg(feature = "multipart")]
 pub use multipart::{FormData, FormLimits, Upload};

@@ -118,9 +118,7 @@ pub(super) fn ends_on_stop(response: &Response) -> bool {
 
 #[cold]
 fn is_event_stream(response: &Response) -> bool {
-    const TYPE: &[u8] = b"text/event-stream";
-    let kind = response.header_value("content-type").and_then(|kind| kind.get(..TYPE.len()));
-    kind.is_some_and(|kind| kind.eq_ignore_ascii_case(TYPE))
+    response.header_value("content-type").is_some_and(crate::is_event_stream)
 }
 
 /// Shows what there is of a body to its reader, as one piece; an error if it is none.

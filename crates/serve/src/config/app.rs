@@ -229,6 +229,10 @@ pub struct AppRoute {
     pub buffer: Option<ringroad_gate::upstream::SpoolLimits>,
     /// Files that are sent without asking the application.
     pub files: Option<Static>,
+    /// Folders with files that an answer may name, by the prefix of their paths.
+    pub sendfile: Vec<(String, Arc<Root>)>,
+    /// Media types of files.
+    pub types: MediaTypes,
 }
 
 /// Reads the keys of a route to an application.
@@ -254,7 +258,7 @@ pub(super) fn read_route(section: &mut Section<'_>, config: &super::Config) -> O
     let files = section.read("root", |value| {
         let path = section.path(&value::text(value)?);
         let root = Root::open(&path).map_err(|why| format!("{}: {why}", path.display()))?;
-        Ok(Static { types, ..Static::of(Arc::new(root)) })
+        Ok(Static { types: types.clone(), ..Static::of(Arc::new(root)) })
     });
-    Some(AppRoute { app: app?, buffer, files })
+    Some(AppRoute { app: app?, buffer, files, sendfile: super::php::read_sendfile(section), types })
 }

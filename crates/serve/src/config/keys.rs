@@ -1158,6 +1158,12 @@ pub(super) const APP_ROUTE: Table = Table {
             "-",
             "Files of this folder are sent without asking the application. Sources of PHP and hidden files are not.",
         ),
+        key(
+            "sendfile",
+            "table, as `{ \"/protected/\" = \"/srv/files\" }`",
+            "-",
+            "As for `kind = \"php\"`: folders with files that an answer may name by `X-Accel-Redirect` or `X-Sendfile`. Without it these lines go to the client.",
+        ),
         media::TYPES,
         media::CHARSET,
     ],

@@ -171,6 +171,8 @@ impl Config {
                 app: app.name.clone(),
                 buffer: Some(config.buffer.clone()),
                 files: None,
+                sendfile: Vec::new(),
+                types: MediaTypes::default(),
             }),
         };
         config.routes = vec![Arc::new(Route {

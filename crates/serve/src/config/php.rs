@@ -71,13 +71,31 @@ impl PhpRoute {
     }
 }
 
+fn folder(section: &Section<'_>, text: &str) -> Result<Arc<Root>, String> {
+    let path = section.path(text);
+    Root::open(&path).map(Arc::new).map_err(|why| format!("{}: {why}", path.display()))
+}
+
+/// Reads `sendfile`: folders with files that an answer may name, by the prefix of their paths.
+pub(super) fn read_sendfile(section: &Section<'_>) -> Vec<(String, Arc<Root>)> {
+    let Some(table) = section.table("sendfile") else { return Vec::new() };
+    let mut all = Vec::new();
+    for (prefix, value) in table.pairs() {
+        if !(prefix.starts_with('/') && prefix.ends_with('/')) {
+            table.mistake(prefix, "expected a path that begins and ends with `/`");
+            continue;
+        }
+        match value::text(value).and_then(|text| folder(section, &text)) {
+            Ok(root) => all.push((prefix.to_owned(), root)),
+            Err(what) => table.mistake(prefix, what),
+        }
+    }
+    all
+}
+
 /// Reads the keys of a route to PHP.
 pub(super) fn read(section: &mut Section<'_>, path: Option<&str>, config: &Config) -> Option<PhpRoute> {
     section.describe(&keys::PHP);
-    let folder = |section: &Section<'_>, text: &str| {
-        let path = section.path(text);
-        Root::open(&path).map(Arc::new).map_err(|why| format!("{}: {why}", path.display()))
-    };
     let root = section.require("root", "a folder", |value| folder(section, &value::text(value)?));
     let index = section.read("index", |value| value::some(value, "names of files", file_name));
     let index = index.unwrap_or_else(|| vec!["index.php".to_owned(), "index.html".to_owned()]);
@@ -139,20 +157,7 @@ pub(super) fn read(section: &mut Section<'_>, path: Option<&str>, config: &Confi
         }
     };
     let params = section.table("params").map(|table| read_params(&table)).unwrap_or_default();
-    let sendfile = section.table("sendfile").map(|table| {
-        let mut all = Vec::new();
-        for (prefix, value) in table.pairs() {
-            if !(prefix.starts_with('/') && prefix.ends_with('/')) {
-                table.mistake(prefix, "expected a path that begins and ends with `/`");
-                continue;
-            }
-            match value::text(value).and_then(|text| folder(section, &text)) {
-                Ok(root) => all.push((prefix.to_owned(), root)),
-                Err(what) => table.mistake(prefix, what),
-            }
-        }
-        all
-    });
+    let sendfile = read_sendfile(section);
     let buffer = section.read("buffer", value::truth).unwrap_or(true).then(|| config.buffer.clone());
     let files = Static {
         index: index.iter().filter(|name| !name.ends_with(".php")).cloned().collect(),
@@ -171,7 +176,7 @@ pub(super) fn read(section: &mut Section<'_>, path: Option<&str>, config: &Confi
         to: to?,
         try_files,
         params,
-        sendfile: sendfile.unwrap_or_default(),
+        sendfile,
         spool: config.buffer.clone(),
         buffer,
     })

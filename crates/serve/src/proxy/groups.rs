@@ -46,7 +46,7 @@ impl Reached {
             let (when, steps) = (Match::default(), Steps::default());
             let route = Route { when, name: None, logged: false, steps, kind: Kind::Proxy(proxy) };
             let (route, group, subject) = (Arc::new(route), Arc::clone(group), subject.clone());
-            routes.push(Rc::new(ProxyRoute { route, group, subject }));
+            routes.push(Rc::new(ProxyRoute { route, group, subject, parting: None }));
         }
         (!routes.is_empty())
             .then(|| Rc::new(Reached { proxies: Rc::clone(proxies), routes }) as Rc<dyn Groups>)

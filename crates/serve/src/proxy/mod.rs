@@ -21,6 +21,7 @@ use crate::page;
 use foldhash::fast::RandomState;
 use futures_core::Stream;
 use http2::Key;
+use ringroad_engine::sync::CancellationToken;
 use ringroad_engine::sync::budget::Turns;
 use ringroad_engine::{spawn, time};
 use ringroad_gate::flow::{self, cookie as cookie_of};
@@ -64,6 +65,9 @@ pub(crate) struct Proxies {
     /// Changes of breakers are reported there.
     events: EventSink,
 }
+
+/// A time that no exchange takes.
+const EVER: Duration = Duration::from_secs(10 * 365 * 86400);
 
 /// Bytes that most heads of requests to upstream servers fit into.
 const HEAD: usize = 768;
@@ -675,6 +679,10 @@ impl Proxies {
             };
             return Ok(Answer::plain(respond(body)?));
         }
+        if route.parting.is_some() {
+            // An application that has begun its answer goes on when it likes.
+            pump.span = EVER;
+        }
         let tally = Tally::new();
         if let Some(limits) = buffer {
             let spool = Spool::new(limits.clone());
@@ -720,7 +728,10 @@ async fn drain(
             return;
         }
         let next;
-        (pump, next) = pump.next().await;
+        match spool.unless_abandoned(pump.next()).await {
+            Some(pumped) => (pump, next) = pumped,
+            None => return,
+        }
         match next {
             Ok(Some(chunk)) => piece = Some(chunk),
             Ok(None) => {
@@ -764,7 +775,8 @@ fn hand_through(handing: &Handing<'_>, head: Head, pump: Box<Pump>) -> Result<An
     let counted = Rc::clone(&tally);
     let response = Response::upgrade(lines::WEBSOCKET, move |upgraded| async move {
         let address = pump.pick.server().address().clone();
-        match tunnel::run(upgraded, pump, &tunnelled.settings().to.timing, &counted).await {
+        let (timing, parting) = (&tunnelled.settings().to.timing, tunnelled.parting.as_ref());
+        match tunnel::run(upgraded, pump, timing, &counted, parting).await {
             Ok(()) | Err(tunnel::Broken::Client) => {}
             Err(why) => counted.fault(&format!("{address}: {why}")),
         }
@@ -787,6 +799,8 @@ pub(crate) struct ProxyRoute {
     pub(crate) group: Arc<Group>,
     /// The header line with the subject of a client's certificate.
     pub(crate) subject: Option<String>,
+    /// Of a worker of an application: cancelled when its streams without an end are to end.
+    pub(crate) parting: Option<CancellationToken>,
 }
 
 impl ProxyRoute {

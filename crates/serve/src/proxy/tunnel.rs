@@ -4,15 +4,20 @@
 //! so a slow side slows the other down. A side that ends is told to the other, which may say what it still
 //! has to say, for as long as an answer may take. One that breaks ends both. What bounds a tunnel: silence in
 //! both directions (`tunnel_timeout`), and the drain of a server that stops, which waits for tunnels as for
-//! requests and then cuts them. A reload leaves them as they are.
+//! requests and then cuts them. A reload leaves them as they are, but for those to an application in
+//! development, the code of which is old then: the client gets a close frame behind a whole frame, and may
+//! come again.
 
 use super::upstream::{Reader, Sink, Writer};
 use super::{Pump, Sending};
 use crate::answer::Tally;
 use crate::config::Timing;
+use ringroad_engine::sync::CancellationToken;
 use ringroad_engine::sync::budget::Turns;
 use ringroad_engine::time;
-use ringroad_http::{Receive, Upgraded, gather};
+use ringroad_http::ws::CloseCode;
+use ringroad_http::{Chunk, Receive, Upgraded, gather};
+use ringroad_wire::ws::{FrameEnds, put_close};
 use std::cell::Cell;
 use std::fmt;
 use std::future::poll_fn;
@@ -44,12 +49,17 @@ impl fmt::Display for Broken {
     }
 }
 
-/// Passes bytes between a client and an upstream server; `tally` counts the bytes to the client.
+/// How long a client may take to close when it was told to.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// Passes bytes between a client and an upstream server; `tally` counts the bytes to the client. `parting`
+/// ends it when it is cancelled.
 pub(super) async fn run(
     upgraded: Upgraded,
     pump: Box<Pump>,
     timing: &Timing,
     tally: &Tally,
+    parting: Option<&CancellationToken>,
 ) -> Result<(), Broken> {
     // The server counts as busy as long as the tunnel lasts.
     let Pump { source, mut sending, pick: _pick, .. } = *pump;
@@ -59,11 +69,25 @@ pub(super) async fn run(
     let (reader, from_behind, _permit) = source.into_parts().ok_or(Broken::Request)?;
     let moved = Cell::new(Instant::now());
     let inward = hand_on(read, from_client, sink, |_| moved.set(Instant::now()));
-    let outward = hand_on(reader, from_behind, write, |bytes| {
+    let passed = |bytes: usize| {
         tally.add(bytes as u64);
         moved.set(Instant::now());
+    };
+    let Some(parting) = parting else {
+        return both(inward, hand_on(reader, from_behind, write, passed), timing, &moved).await;
+    };
+    let outward = hand_on_frames(reader, from_behind, write, parting, passed);
+    let mut passing = pin!(both(inward, outward, timing, &moved));
+    let mut farewell = pin!(async {
+        parting.cancelled().await;
+        time::sleep(FAREWELL).await;
     });
-    both(inward, outward, timing, &moved).await
+    poll_fn(|context| match passing.as_mut().poll(context) {
+        // Dropped, both connections are closed.
+        Poll::Pending => farewell.as_mut().poll(context).map(Ok),
+        ended => ended,
+    })
+    .await
 }
 
 /// Waits until both directions have ended, or the first failure, while something moves. They take
@@ -177,11 +201,106 @@ async fn hand_on(
     }
 }
 
+/// The same with frames of WebSocket, until `parting` is cancelled: then the client is told behind a whole
+/// frame that it may come again, and nothing more is passed on.
+async fn hand_on_frames(
+    mut from: Reader,
+    first: Vec<u8>,
+    mut to: Writer,
+    parting: &CancellationToken,
+    moved: impl Fn(usize),
+) -> Result<(), Failed> {
+    let mut frames = FrameEnds::new();
+    let mut first = Some(Chunk::from(first)).filter(|first| !first.is_empty());
+    // What came behind the last piece and was no data.
+    let mut received = None;
+    loop {
+        let piece = match first.take() {
+            Some(first) => first,
+            None => {
+                let next = match received.take() {
+                    Some(behind) => Some(behind),
+                    None => {
+                        let (mut receiving, mut parts) = (pin!(from.recv()), pin!(parting.cancelled()));
+                        poll_fn(|context| {
+                            if frames.is_between() && parts.as_mut().poll(context).is_ready() {
+                                return Poll::Ready(None);
+                            }
+                            receiving.as_mut().poll(context).map(Some)
+                        })
+                        .await
+                    }
+                };
+                let Some(lease) = next else { return part(to, Vec::new()).await };
+                let lease = lease.map_err(Failed::Receiving)?;
+                if lease.is_empty() {
+                    // The error is ignored: the receiver may have closed already.
+                    let _ = to.finish().await;
+                    return Ok(());
+                }
+                let (chunk, behind) = gather(&mut from, lease).await;
+                received = behind;
+                chunk
+            }
+        };
+        match parting.is_cancelled().then(|| frames.next(&piece)) {
+            None => frames.skip(&piece),
+            Some(Some(whole)) if frames.is_between() => {
+                let mut last = piece.into_vec();
+                last.truncate(whole);
+                return part(to, last).await;
+            }
+            Some(Some(whole)) => frames.skip(piece.get(whole..).unwrap_or_default()),
+            Some(None) => {}
+        }
+        let bytes = piece.len();
+        to.write_all(piece.into_buf()).await.0.map_err(Failed::Sending)?;
+        moved(bytes);
+    }
+}
+
+/// Closes the client's side, behind the end of a frame.
+async fn part(mut to: Writer, mut frame: Vec<u8>) -> Result<(), Failed> {
+    put_close(&mut frame, CloseCode::RESTART, "the server restarts", None);
+    to.write_all(frame).await.0.map_err(Failed::Sending)?;
+    // The error is ignored: the receiver may have closed already.
+    let _ = to.finish().await;
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::proxy::tests::{busy, on_every_driver};
+    use ringroad_engine::net::UnixStream;
+    use ringroad_http::Transport;
+    use std::io::{Read as _, Write as _};
+
+    #[test]
+    fn a_client_is_told_behind_a_whole_frame_that_it_may_come_again() {
+        let mut close = Vec::new();
+        put_close(&mut close, CloseCode::RESTART, "the server restarts", None);
+        on_every_driver(async || {
+            for (first, later, passed) in [
+                (&b"\x81\x05hello"[..], &b""[..], &b"\x81\x05hello"[..]),
+                (b"\x81\x05hello\x81\x05he", b"llo\x81\x01x", b"\x81\x05hello\x81\x05hello"),
+            ] {
+                let pair = || {
+                    let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+                    (Transport::Unix(UnixStream::from_std(ours).unwrap()).split(), theirs)
+                };
+                let (((reader, _), mut server), ((_, writer), mut client)) = (pair(), pair());
+                server.write_all(later).unwrap();
+                let parting = CancellationToken::new();
+                let ended = hand_on_frames(reader, first.to_vec(), writer, &parting, |_| parting.cancel());
+                assert!(ended.await.is_ok());
+                let mut got = Vec::new();
+                client.read_to_end(&mut got).unwrap();
+                assert_eq!(got, [passed, &close].concat());
+            }
+        });
+    }
 
     /// In each direction in turn: the busy one ends when the other has passed something, or when it has had
     /// far more than its share.

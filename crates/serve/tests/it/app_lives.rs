@@ -661,3 +661,116 @@ fn a_stream_is_told_of_the_end_of_the_server_before_the_lifespan_ends() {
     let events = std::fs::read_to_string(folder.path().join("events")).unwrap();
     assert_eq!(events, "startup\nleft: http.disconnect\nsend: OSError\nshutdown\n");
 }
+
+/// An application that prints, with several requests at once.
+const PRINTS: &str = r#"
+import asyncio, os, subprocess, threading, time, traceback
+
+def until(name):
+    while not os.path.exists(name):
+        time.sleep(0.005)
+
+def broken():
+    raise ValueError("raised\nin two lines")
+
+def wsgi(environ, start_response):
+    path = environ["PATH_INFO"]
+    if path == "/waits":
+        print("half", end=" ", flush=True)
+        open("waiting", "w").close()
+        until("go")
+        print("a line")
+    if path == "/catches":
+        subprocess.run(["echo", "of another process"])
+        threading.Thread(target=print, args=("of another thread",)).start()
+        try:
+            broken()
+        except ValueError:
+            traceback.print_exc()
+    if path == "/raises":
+        broken()
+    print("no end of a line", end="")
+    start_response("200 OK", [])
+    return [environ["ringroad.request_id"].encode()]
+
+async def later():
+    await asyncio.to_thread(until, "over")
+    print("later")
+    open("later", "w").close()
+
+KEPT = []
+
+async def asgi(scope, receive, send):
+    path = scope["path"]
+    if path == "/waits":
+        KEPT.append(asyncio.create_task(later()))
+        print("half", end=" ", flush=True)
+        open("waiting", "w").close()
+        await asyncio.to_thread(until, "go")
+        await asyncio.to_thread(print, "of a thread that it waits for")
+        print("a line")
+    if path == "/catches":
+        await asyncio.to_thread(subprocess.run, ["echo", "of another process"])
+        try:
+            broken()
+        except ValueError:
+            traceback.print_exc()
+    if path == "/raises":
+        broken()
+    print("no end of a line", end="")
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": scope["ringroad.request_id"].encode()})
+"#;
+
+#[test]
+fn each_line_of_a_request_has_its_id_however_many_there_are_at_once() {
+    if !python() {
+        return;
+    }
+    for app in ["wsgi", "asgi"] {
+        let text = format!(
+            "request_id = \"X-Request-Id\"\n[[app]]\nname = \"web\"\napp = \"prints:{app}\"\npython = \"python3\"\nworkers = 1\n\
+             concurrency = 4\nqueue_timeout = \"2m\"\n[[route]]\npath = \"/\"\nkind = \"app\"\napp = \"web\"\n"
+        );
+        let site = start(DriverName::Epoll, &text, |folder| write(folder, "prints.py", PRINTS));
+        // Of two streams, which come each in its own order.
+        let lines_to = |ends: &[&str]| {
+            let mut lines: Vec<String> = Vec::new();
+            while !ends.iter().all(|end| lines.iter().any(|line| line.ends_with(end))) {
+                lines.push(site.event().to_string());
+            }
+            lines.retain(|line| line.starts_with("app web[0]"));
+            lines
+        };
+        let mut waits = site.client();
+        waits.send("GET /waits HTTP/1.1\r\nHost: a\r\n\r\n");
+        wait_until("the request", || site.path("waiting").exists());
+        // Another one between the two halves of a line.
+        let id = site.client().get("/catches").text().to_owned();
+        let lines = lines_to(&["no end of a line", ": in two lines", "of another process"]);
+        let of_request: Vec<_> = lines.iter().filter(|line| !line.contains("of another")).collect();
+        assert!(of_request.len() >= 6, "{lines:?}");
+        assert!(of_request.iter().all(|line| line.starts_with(&format!("app web[0] {id}: "))), "{lines:?}");
+        assert!(of_request.iter().any(|line| line.ends_with(": in two lines")), "{lines:?}");
+        // What others print has none, also while requests are there.
+        assert!(lines.contains(&"app web[0]: of another process".to_owned()), "{lines:?}");
+        let raises = site.client().get("/raises");
+        let id = raises.header("X-Request-Id").unwrap().to_owned();
+        let lines = lines_to(&[": in two lines"]);
+        let others = |line: &&String| line.contains("of another thread");
+        assert!(
+            lines.iter().filter(|line| !others(line)).all(|line| line.contains(&format!(" {id}: "))),
+            "{lines:?}"
+        );
+        site.write("go", "");
+        let id = waits.reply().text().to_owned();
+        assert!(told(&site, "half a line") == format!("app web[0] {id}: half a line"), "{app}");
+        if app == "asgi" {
+            // A task that has outlived its request belongs to none.
+            assert_eq!(told(&site, "no end"), format!("app web[0] {id}: no end of a line"));
+            site.write("over", "");
+            wait_until("the task", || site.path("later").exists());
+            assert_eq!(told(&site, "later"), "app web[0]: later");
+        }
+    }
+}

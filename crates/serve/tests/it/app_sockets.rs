@@ -399,3 +399,92 @@ drivers!(in_development_open_streams_end_when_the_code_has_changed, |driver: Dri
         wait_until("the end of the old worker", || !has("draining") && !has("stopping"));
     }
 });
+
+/// A server in development that speaks HTTP itself. When it is told to end it waits for what is open.
+const CHANGING_HTTP: &str = r#"
+import base64, hashlib, os, signal, socket, sys, threading
+
+VERSION = b"one"
+KIND = b"Content-Type: text/event-stream\r\n"
+CHUNKED = b"HTTP/1.1 200 OK\r\n%sTransfer-Encoding: chunked\r\n\r\nd\r\ndata: first\n\n\r\n"
+
+def stop(*_):
+    raise SystemExit
+
+def until_left(client, name):
+    while client.recv(65536):
+        pass
+    open("left " + name, "w").close()
+
+def serve(client):
+    with client:
+        head = b""
+        while b"\r\n\r\n" not in head:
+            more = client.recv(65536)
+            if not more:
+                return
+            head += more
+        path = head.split()[1]
+        if path == b"/events":
+            client.sendall(CHUNKED % KIND)
+            return until_left(client, "events")
+        if path == b"/ws":
+            lines = dict(line.split(b": ", 1) for line in head.split(b"\r\n")[1:] if line)
+            lines = {name.lower(): value for name, value in lines.items()}
+            key = lines[b"sec-websocket-key"] + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+            accept = base64.b64encode(hashlib.sha1(key).digest())
+            client.sendall(
+                b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+                b"Sec-WebSocket-Accept: " + accept + b"\r\n\r\n\x81\x05hello"
+            )
+            return until_left(client, "ws")
+        if path == b"/held":
+            open("held", "w").close()
+            while not os.path.exists("go"):
+                threading.Event().wait(0.005)
+        end = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(VERSION)
+        client.sendall(end + (b"" if head.startswith(b"HEAD") else VERSION))
+
+signal.signal(signal.SIGTERM, stop)
+listening = socket.socket(socket.AF_UNIX)
+listening.bind(sys.argv[1])
+listening.listen()
+while True:
+    threading.Thread(target=serve, args=(listening.accept()[0],)).start()
+"#;
+
+drivers!(in_development_open_streams_of_a_program_that_speaks_http_end_as_well, |driver: DriverName| {
+    if !python() {
+        return;
+    }
+    for buffer in [true, false] {
+        let text = format!(
+            "control = \"control.sock\"\n[[app]]\nname = \"web\"\ncommand = \"python3 changing.py {{socket}}\"\nworkers = 1\n\
+             dev = true\nqueue_timeout = \"2m\"\nstop_timeout = \"1h\"\n\
+             [[route]]\npath = \"/\"\nkind = \"app\"\napp = \"web\"\nbuffer = {buffer}\n"
+        );
+        let site = start(driver, &text, |folder| write(folder, "changing.py", CHANGING_HTTP));
+        let mut stream = site.client();
+        stream.send("GET /events HTTP/1.1\r\nHost: a\r\n\r\n").until(b"data: first").unwrap();
+        let (mut socket, _) = open(&site, "/ws", "");
+        assert_eq!(next(&mut socket), (TEXT, b"hello".to_vec()));
+        let mut held = site.client();
+        held.send("GET /held HTTP/1.1\r\nHost: a\r\n\r\n");
+        wait_until("the request", || site.path("held").exists());
+        site.replace("changing.py", CHANGING_HTTP.replace("b\"one\"", "b\"two, and longer\""));
+        told(&site, "generation 2 serves");
+        // They end well, so that pages ask again, and get the new code.
+        assert!(stream.until(b"\r\n0\r\n\r\n").is_some(), "{buffer}");
+        assert_eq!(closed(&mut socket), (1012, "the server restarts".to_owned()));
+        // The old code learns that its clients have left.
+        for name in ["left events", "left ws"] {
+            wait_until(name, || site.path(name).exists());
+        }
+        assert_eq!(site.client().get("/").text(), "two, and longer");
+        // A request in progress is finished by the old code.
+        site.write("go", "");
+        assert_eq!(held.reply().text(), "one", "{buffer}");
+        let has = |state| !workers(&site, state).is_empty();
+        wait_until("the end of the old worker", || !has("draining") && !has("stopping"));
+    }
+});

@@ -172,6 +172,73 @@ async def asgi(scope, receive, send):
     await send({"type": "http.response.body", "body": str(os.getpid()).encode()})
 "#;
 
+/// Orders the server to send a file, with the lines of the query.
+const ORDERS: &str = r#"
+from urllib.parse import parse_qsl
+
+LINES = [("Content-Type", "x/y"), ("Set-Cookie", "a=b"), ("X-Own", "application")]
+
+def wsgi(environ, start_response):
+    start_response("202 Accepted", LINES + parse_qsl(environ["QUERY_STRING"]))
+    return [b"not this"]
+
+async def asgi(scope, receive, send):
+    lines = LINES + parse_qsl(scope["query_string"].decode())
+    headers = [(name.encode(), value.encode()) for name, value in lines]
+    await send({"type": "http.response.start", "status": 202, "headers": headers})
+    await send({"type": "http.response.body", "body": b"not ", "more_body": True})
+    await send({"type": "http.response.body", "body": b"this"})
+"#;
+
+drivers!(a_file_that_an_application_names_is_sent_from_listed_folders_only, |driver: DriverName| {
+    if !python() {
+        return;
+    }
+    for app in ["wsgi", "asgi"] {
+        let text = format!(
+            "[[app]]\nname = \"web\"\napp = \"orders:{app}\"\npython = \"python3\"\nworkers = 1\nqueue_timeout = \"2m\"\n\
+             [[route]]\npath = \"/\"\nkind = \"app\"\napp = \"web\"\nheaders = {{ X-Own = \"route\" }}\n\
+             sendfile = {{ \"/protected/\" = \"private\" }}\n\
+             [[route]]\npath = \"/without/\"\nkind = \"app\"\napp = \"web\"\n"
+        );
+        let site = start(driver, &text, |folder| {
+            write(folder, "orders.py", ORDERS);
+            std::fs::create_dir(folder.join("private")).unwrap();
+            write(folder, "private/a b.txt", "a private file");
+        });
+        let place = site.path("private").canonicalize().unwrap();
+        let mut client = site.client();
+        for order in [
+            "X-Accel-Redirect=/protected/a%2520b.txt".to_owned(),
+            format!("X-Sendfile={}/a%20b.txt", place.display()),
+        ] {
+            let reply = client.get(&format!("/?{order}"));
+            assert_eq!((reply.status, reply.text()), (200, "a private file"), "{app} {order}");
+            for (name, value) in [("Content-Type", "x/y"), ("X-Own", "route"), ("Set-Cookie", "a=b")] {
+                assert_eq!(reply.headers(name).collect::<Vec<_>>(), [value], "{app} {order}");
+            }
+            assert_eq!((reply.header("X-Sendfile"), reply.header("X-Accel-Redirect")), (None, None));
+            let part = client.ask("GET", &format!("/?{order}"), &[("Range", "bytes=2-8")]);
+            assert_eq!((part.status, part.text()), (206, "private"), "{app} {order}");
+        }
+        for order in [
+            "X-Accel-Redirect=/other/a",
+            "X-Accel-Redirect=/protected/../orders.py",
+            "X-Sendfile=/etc/hostname",
+        ] {
+            assert_eq!(client.get(&format!("/?{order}")).status, 404, "{app} {order}");
+        }
+        // What orders nothing, or where there is nothing to order, is as ever.
+        assert_eq!((client.get("/").status, client.get("/").text()), (202, "not this"), "{app}");
+        let without = client.get("/without/?X-Sendfile=/etc/hostname");
+        assert_eq!(
+            (without.text(), without.header("X-Sendfile")),
+            ("not this", Some("/etc/hostname")),
+            "{app}"
+        );
+    }
+});
+
 drivers!(an_answer_that_is_not_allowed_costs_its_request_and_no_place, |driver: DriverName| {
     if !python() {
         return;
@@ -185,6 +252,12 @@ drivers!(an_answer_that_is_not_allowed_costs_its_request_and_no_place, |driver: 
         let pid = site.client().get("/pid").text().to_owned();
         for (path, status) in [("/whole", 502), ("/parts", 502), ("/whole", 502), ("/text", 500)] {
             assert_eq!(site.client().get(path).status, status, "{app} {path}");
+            if status == 502 {
+                let line = told(&site, &format!("on GET {path}: "));
+                let named =
+                    "the worker sent a header line that HTTP forbids, \"X Forbidden: 1\": its name has \" \"";
+                assert!(line.ends_with(named), "{line}");
+            }
             // The worker has its place again, and was not replaced.
             assert_eq!(site.client().get("/pid").text(), pid, "{app} {path}");
         }
@@ -851,7 +924,7 @@ drivers!(workers_are_forked_from_a_process_that_has_imported_the_application, |d
 
 /// A server in Python, on the socket that it is given or told.
 pub(crate) const HTTP: &str = r#"
-import http.server, os, socket, socketserver, sys
+import http.server, os, socket, socketserver, sys, time
 
 class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
     daemon_threads = True
@@ -883,6 +956,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
+        if self.path == "/slow":
+            self.wfile.flush()
+            time.sleep(2.5)
         self.wfile.write(body)
 
     do_HEAD = do_POST = do_GET
@@ -948,6 +1024,21 @@ fn mistakes_in_an_application_are_told_with_their_line() {
         assert!(why.contains(part), "{part}: {why}");
     }
 }
+
+drivers!(an_answer_of_a_program_that_speaks_http_may_take_longer_than_its_begin, |driver: DriverName| {
+    if !python() {
+        return;
+    }
+    let text = "[[app]]\nname = \"web\"\ncommand = \"python3 http_app.py {socket}\"\nworkers = 1\ntimeout = \"2s\"\n\
+                queue_timeout = \"2m\"\n[[route]]\npath = \"/\"\nkind = \"app\"\napp = \"web\"\n";
+    let site = start(driver, text, |folder| write(folder, "http_app.py", HTTP));
+    let mut reply = site.client().get("/slow");
+    while reply.status == 504 {
+        // A busy machine did not even begin in time.
+        reply = site.client().get("/slow");
+    }
+    assert!(reply.status == 200 && reply.text().parse::<u32>().is_ok(), "{reply:?}");
+});
 
 /// The event is what the command line prints.
 #[test]

@@ -331,3 +331,20 @@ fn an_address_that_went_and_came_back_is_one_series() {
     let name = format!("ringroad_http_connections_accepted_total{{listen=\"{other}\"}}");
     assert_eq!(reply.text().lines().filter(|line| line.starts_with(&name)).count(), 1, "{}", reply.text());
 }
+
+drivers!(a_server_that_is_silent_learns_that_the_client_has_left, |driver: DriverName| {
+    let left = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&left);
+    let (address, _) = behind(move |client| {
+        let Some(_) = request(client) else { return };
+        client.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n");
+        // Nothing more until the other side ends.
+        client.rest();
+        counted.fetch_add(1, Ordering::SeqCst);
+    });
+    let site = site(driver, &format!("http://{address}"), "answer_timeout = \"1h\"");
+    let mut client = site.client();
+    client.send("GET /silent HTTP/1.1\r\nHost: a\r\n\r\n").until(b"first").unwrap();
+    drop(client);
+    wait_until("the end at the server", || left.load(Ordering::SeqCst) == 1);
+});

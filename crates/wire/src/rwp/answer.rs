@@ -79,8 +79,11 @@ pub enum Answer<'b> {
     Unknown,
 }
 
+/// Most bytes of a name or a value in the text of a fault.
+const SHOWN_BYTES: usize = 64;
+
 /// What makes a frame invalid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// A frame that cannot come here. The sides disagree: the link is broken.
     Order,
@@ -88,14 +91,49 @@ pub enum Fault {
     Form,
     /// More body than there was credit for. The link is broken.
     Credit,
-    /// A status or a header line that HTTP forbids, or a text that is not UTF-8. Only this request fails.
-    Line,
+    /// A status or a header line that HTTP forbids, or a text that is not UTF-8: which, and why. Only this
+    /// request fails.
+    Forbidden(Box<str>),
 }
 
 impl Fault {
     /// Whether only this request fails, and the link stays.
-    pub fn is_of_the_request(self) -> bool {
-        self == Fault::Line
+    pub fn is_of_the_request(&self) -> bool {
+        matches!(self, Fault::Forbidden(_))
+    }
+
+    #[cold]
+    fn forbidden(what: impl Into<String>) -> Fault {
+        Fault::Forbidden(what.into().into_boxed_str())
+    }
+
+    #[cold]
+    fn of_status(status: u16, kind: &str) -> Fault {
+        Fault::forbidden(format!("the status {status}, which no {kind} may have"))
+    }
+
+    /// Names the first of `lines` that HTTP forbids; `None`: there is none.
+    #[cold]
+    fn of_lines(lines: HeadLines<'_>) -> Option<Fault> {
+        let (name, value, why) = lines.iter().find_map(|(name, value)| {
+            let why = match name.iter().find(|byte| !is_token(**byte)) {
+                _ if name.is_empty() => "it has no name".to_owned(),
+                Some(byte) => format!("its name has \"{}\"", byte.escape_ascii()),
+                None if value.iter().any(|byte| is_break(*byte)) => "its value has a line break".to_owned(),
+                None => return None,
+            };
+            Some((name, value, why))
+        })?;
+        let line = format!("\"{}: {}\"", shown(name), shown(value));
+        Some(Fault::forbidden(format!("a header line that HTTP forbids, {line}: {why}")))
+    }
+}
+
+/// The beginning of a name or a value, without anything that would change the line of a log.
+fn shown(bytes: &[u8]) -> String {
+    match bytes.split_at_checked(SHOWN_BYTES) {
+        Some((begin, rest)) if !rest.is_empty() => format!("{}…", begin.escape_ascii()),
+        _ => bytes.escape_ascii().to_string(),
     }
 }
 
@@ -105,7 +143,7 @@ impl std::fmt::Display for Fault {
             Fault::Order => "a frame out of order",
             Fault::Form => "a frame that is not what its kind says",
             Fault::Credit => "more body than there was credit for",
-            Fault::Line => "a status, header line, text or close code that the protocol forbids",
+            Fault::Forbidden(what) => what,
         })
     }
 }
@@ -150,8 +188,13 @@ impl Answering {
         match frame.kind {
             Kind::INFORMATIONAL if self.state == State::Head => {
                 let (lines, rest) = HeadLines::split(frame.payload)?;
-                let known = (100..200).contains(&frame.aux) && frame.aux != 101 && rest.is_empty();
-                if known { Ok(Answer::Informational(frame.aux, lines?)) } else { Err(Fault::Line) }
+                if !(100..200).contains(&frame.aux) || frame.aux == 101 {
+                    return Err(Fault::of_status(frame.aux, "informational answer"));
+                }
+                if !rest.is_empty() {
+                    return Err(Fault::forbidden(format!("a body with the status {}", frame.aux)));
+                }
+                Ok(Answer::Informational(frame.aux, lines?))
             }
             Kind::RESPONSE if self.is_unanswered() => {
                 let file = frame.flags & FILE_FOLLOWS != 0;
@@ -172,7 +215,7 @@ impl Answering {
                 };
                 // Checked last: the worker is where its frame says, also if what is in it fails the request.
                 if !(200..=999).contains(&frame.aux) {
-                    return Err(Fault::Line);
+                    return Err(Fault::of_status(frame.aux, "answer"));
                 }
                 Ok(Answer::Head { status: frame.aux, lines: lines?, body, complete: ends, file })
             }
@@ -202,7 +245,7 @@ impl Answering {
                 let (lines, protocol) = HeadLines::split(frame.payload)?;
                 self.state = State::Socket;
                 if !protocol.iter().all(|byte| is_token(*byte)) {
-                    return Err(Fault::Line);
+                    return Err(Fault::forbidden(format!("the subprotocol \"{}\"", shown(protocol))));
                 }
                 // Bytes of a token are ASCII.
                 Ok(Answer::Accepted(lines?, str::from_utf8(protocol).unwrap_or_default()))
@@ -215,7 +258,7 @@ impl Answering {
                 match frame.aux {
                     TEXT => match str::from_utf8(frame.payload) {
                         Ok(text) => Ok(Answer::Text(text)),
-                        Err(_) => Err(Fault::Line),
+                        Err(_) => Err(Fault::forbidden("a text that is not UTF-8")),
                     },
                     BINARY => Ok(Answer::Binary(frame.payload)),
                     _ => Err(Fault::Form),
@@ -223,9 +266,14 @@ impl Answering {
             }
             Kind::WS_CLOSE if matches!(self.state, State::Offered | State::Socket) && ends => {
                 self.state = State::Over;
-                let reason = str::from_utf8(frame.payload).map_err(|_| Fault::Line)?;
+                let Ok(reason) = str::from_utf8(frame.payload) else {
+                    return Err(Fault::forbidden("the reason of a close that is not UTF-8"));
+                };
                 let code = CloseCode::new(frame.aux);
-                if code.may_be_sent() { Ok(Answer::Closed(code, reason)) } else { Err(Fault::Line) }
+                if !code.may_be_sent() {
+                    return Err(Fault::forbidden(format!("the close code {code}, which may not be sent")));
+                }
+                Ok(Answer::Closed(code, reason))
             }
             Kind::RESET => {
                 self.state = State::Over;
@@ -280,14 +328,20 @@ impl<'b> HeadLines<'b> {
         // A NUL within a string makes the count wrong, so nothing can pass for a line of its own.
         let nuls = self.0.iter().filter(|byte| **byte == 0).count();
         if nuls != (2 * count).saturating_sub(1) {
-            return Err(Fault::Line);
+            // Which one is not known: the NUL has moved what is behind it.
+            let what =
+                "header lines with a NUL in a name or a value, or another number of them than was said";
+            return Err(Fault::forbidden(what));
         }
         let valid = |(name, value): (&[u8], &[u8])| {
             !name.is_empty()
                 && name.iter().all(|byte| is_token(*byte))
-                && !value.iter().any(|byte| matches!(byte, b'\r' | b'\n'))
+                && !value.iter().any(|byte| is_break(*byte))
         };
-        if self.iter().all(valid) { Ok(self) } else { Err(Fault::Line) }
+        if self.iter().all(valid) {
+            return Ok(self);
+        }
+        Fault::of_lines(self).map_or(Ok(self), Err)
     }
 
     /// Names and values, in order.
@@ -320,6 +374,10 @@ impl<'b> HeadLines<'b> {
     }
 }
 
+fn is_break(byte: u8) -> bool {
+    matches!(byte, b'\r' | b'\n')
+}
+
 /// RFC 9110 §5.6.2.
 fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
@@ -340,6 +398,29 @@ mod tests {
 
     fn frame(kind: Kind, flags: u8, aux: u16, payload: &[u8]) -> Frame<'_> {
         Frame { kind, flags, aux, stream: 1, payload }
+    }
+
+    fn is_forbidden(got: &Result<Answer<'_>, Fault>) -> bool {
+        matches!(got, Err(Fault::Forbidden(_)))
+    }
+
+    #[test]
+    fn a_header_line_that_is_forbidden_is_named_with_the_reason() {
+        let long = [b'v'; 3000];
+        for (line, told) in [
+            ((&b"X Bad"[..], &b"1"[..]), "\"X Bad: 1\": its name has \" \""),
+            ((b"X-\xe9", b"1"), "\"X-\\xe9: 1\": its name has \"\\xe9\""),
+            ((b"", b"1"), "\": 1\": it has no name"),
+            (
+                (b"X-A", b"1\r\nSet-Cookie: \x1b[1m"),
+                "\"X-A: 1\\r\\nSet-Cookie: \\x1b[1m\": its value has a line break",
+            ),
+            ((b"X A", &long), &format!("\"X A: {}…\": its name has \" \"", "v".repeat(64))),
+        ] {
+            let payload = head(&[(b"X-Good", b"1"), line], b"");
+            let got = Answering::new(0).accept(&frame(Kind::RESPONSE, END, 200, &payload)).unwrap_err();
+            assert_eq!(got.to_string(), format!("a header line that HTTP forbids, {told}"));
+        }
     }
 
     #[test]
@@ -379,12 +460,12 @@ mod tests {
             let payload = head(lines, b"");
             let mut answering = Answering::new(0);
             let got = answering.accept(&frame(Kind::RESPONSE, END, 200, &payload));
-            assert_eq!(got, Err(Fault::Line), "{lines:?}");
+            assert!(is_forbidden(&got), "{lines:?}: {got:?}");
         }
         let payload = head(&[], b"");
         for status in [0, 99, 100, 101, 199, 1000] {
             let got = Answering::new(0).accept(&frame(Kind::RESPONSE, END, status, &payload));
-            assert_eq!(got, Err(Fault::Line), "{status}");
+            assert!(is_forbidden(&got), "{status}: {got:?}");
         }
     }
 
@@ -392,14 +473,14 @@ mod tests {
     fn behind_a_head_that_http_forbids_the_answer_goes_on_and_ends() {
         let bad = head(&[(b"a b", b"1")], b"");
         let mut answering = Answering::new(9);
-        assert_eq!(answering.accept(&frame(Kind::RESPONSE, END, 200, &bad)), Err(Fault::Line));
+        assert!(is_forbidden(&answering.accept(&frame(Kind::RESPONSE, END, 200, &bad))));
         assert!(answering.is_over());
         let mut answering = Answering::new(9);
-        assert_eq!(answering.accept(&frame(Kind::RESPONSE, 0, 200, &bad)), Err(Fault::Line));
+        assert!(is_forbidden(&answering.accept(&frame(Kind::RESPONSE, 0, 200, &bad))));
         assert_eq!(answering.accept(&frame(Kind::BODY, END, 0, b"body")), Ok(Answer::Body(b"body", true)));
         assert!(answering.is_over());
         let mut answering = Answering::socket(99);
-        assert_eq!(answering.accept(&frame(Kind::WS_ACCEPT, 0, 0, &bad)), Err(Fault::Line));
+        assert!(is_forbidden(&answering.accept(&frame(Kind::WS_ACCEPT, 0, 0, &bad))));
         assert_eq!(answering.accept(&frame(Kind::WS_DATA, 0, TEXT, b"a")), Ok(Answer::Text("a")));
     }
 
@@ -433,10 +514,10 @@ mod tests {
         assert_eq!(answering.clone().accept(&frame(Kind::WS_DATA, 0, BINARY, b"")), Err(Fault::Credit));
         answering.grant(message_cost(1) + message_cost(100));
         assert_eq!(answering.accept(&frame(Kind::WS_DATA, 0, BINARY, b"")), Ok(Answer::Binary(b"")));
-        assert_eq!(answering.clone().accept(&frame(Kind::WS_DATA, 0, TEXT, b"\xff")), Err(Fault::Line));
+        assert!(is_forbidden(&answering.clone().accept(&frame(Kind::WS_DATA, 0, TEXT, b"\xff"))));
         for code in [0, 999, 1004, 1005, 1006, 1015, 2999, 5000] {
             let got = answering.clone().accept(&frame(Kind::WS_CLOSE, END, code, b""));
-            assert_eq!(got, Err(Fault::Line), "{code}");
+            assert!(is_forbidden(&got), "{code}: {got:?}");
         }
         assert_eq!(answering.clone().accept(&frame(Kind::WS_CLOSE, 0, 1000, b"")), Err(Fault::Order));
         let got = answering.accept(&frame(Kind::WS_CLOSE, END, 4000, b"why"));
@@ -458,7 +539,7 @@ mod tests {
         }
         let smuggled = head(&[], b"a\r\nx: 1");
         let got = Answering::socket(0).accept(&frame(Kind::WS_ACCEPT, 0, 0, &smuggled));
-        assert_eq!(got, Err(Fault::Line));
+        assert_eq!(got, Err(Fault::Forbidden("the subprotocol \"a\\r\\nx: 1\"".into())));
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //!
 //! [`Frames`] reads frames of one connection and keeps no payload: a message comes in pieces, unmasked where
 //! they lie. [`Messages`] joins the pieces, inflates them and holds them to the [`Limits`]; a message that
-//! arrives whole is not copied. [`put_frame`] writes. [`handshake`] has the header values of the upgrade,
-//! [`deflate`] the compression.
+//! arrives whole is not copied. [`FrameEnds`] only finds where frames end. [`put_frame`] writes.
+//! [`handshake`] has the header values of the upgrade, [`deflate`] the compression.
 //!
 //! ```
 //! use ringroad_wire::ws::{Event, Limits, Messages, Opcode, Role, Scratch, put_frame};
@@ -23,6 +23,7 @@
 
 mod close;
 pub mod deflate;
+mod ends;
 mod error;
 mod frame;
 pub mod handshake;
@@ -31,6 +32,7 @@ mod messages;
 mod utf8;
 
 pub use close::CloseCode;
+pub use ends::FrameEnds;
 pub use error::{Error, Problem};
 pub use frame::{
     FrameEvent, Frames, HEAD_BYTES_MAX, Kind, Opcode, Role, put_close, put_frame, put_frame_as, put_head,
