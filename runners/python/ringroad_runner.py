@@ -1045,7 +1045,7 @@ class Exchange:
         server, request = self.server, self.request
         try:
             environ = marshal.loads(request.head)
-            served[0] = environ["ringroad.request_id"]
+            served[0] = environ.get("ringroad.request_id")
             self.bodyless = environ["REQUEST_METHOD"] == "HEAD"
         except Exception:
             return self.failed(traceback.format_exc())
