@@ -1,5 +1,6 @@
 //! Errors that prevent a run. Errors *during* a run are counted instead.
 
+use crate::target::Target;
 use std::fmt;
 
 /// A run that did not begin, or that could not be kept.
@@ -42,6 +43,11 @@ impl Error {
     /// A load that the caller has stopped before there was anything to tell.
     pub fn interrupted(message: impl Into<String>) -> Error {
         Error { interrupted: true, ..Error::failed(message) }
+    }
+
+    /// A load on `target` that the caller has stopped while its connections were made, or behind that.
+    pub(crate) fn before_the_load(target: &Target) -> Error {
+        Error::interrupted(format!("{target}: interrupted before the load began"))
     }
 
     /// Whether the caller has stopped it, and nothing else has failed.

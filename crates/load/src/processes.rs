@@ -131,7 +131,7 @@ pub fn conduct(
         course: Course::new(plan),
     };
     all.listen(stop, |part| matches!(part.state, State::Connecting), observe)?;
-    let interrupted = || Error::interrupted(format!("{}: interrupted before the load began", plan.target));
+    let interrupted = || Error::before_the_load(&plan.target);
     if let Some(lost) = all.parts.iter().find_map(Part::lost) {
         // The signal that ends a load may reach its processes as well.
         return Err(match stop.load(Ordering::Relaxed) {

@@ -421,7 +421,7 @@ impl Conductor {
         }
         if self.connected == 0 {
             if stand.stop.load(Ordering::Relaxed) {
-                return Err(Error::interrupted(format!("connect, on {}: interrupted", plan.target)));
+                return Err(Error::before_the_load(&plan.target));
             }
             let failure = failures.failures.iter().max_by_key(|(_, count)| **count);
             let why = failure.map_or("no answer in time", |(why, _)| why);
@@ -436,7 +436,7 @@ impl Conductor {
         observe(&Event::Connected { connections: self.connected, wanted: self.wanted });
         // What observes a part has waited for the start of all.
         if self.parts > 1 && stand.stop.load(Ordering::Relaxed) {
-            return Err(Error::interrupted(format!("{}: interrupted before the load began", plan.target)));
+            return Err(Error::before_the_load(&plan.target));
         }
         Ok(())
     }
