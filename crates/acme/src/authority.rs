@@ -66,7 +66,7 @@ impl Answer {
         })
     }
 
-    /// The answer as it came.
+    /// Returns the answer as it came.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.body
     }
@@ -78,7 +78,7 @@ impl Answer {
     }
 }
 
-/// Whether TLS is spoken there; schemes have no case (RFC 3986 §3.1).
+/// Returns whether TLS is spoken there; schemes have no case (RFC 3986 §3.1).
 fn is_https(url: &str) -> bool {
     url.split_once("://").is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("https"))
 }
@@ -112,7 +112,7 @@ impl Authority {
         Ok(Authority { client, directory, is_secure, nonce: RefCell::default() })
     }
 
-    /// The URL of a certificate's renewal information, if the authority has any.
+    /// Returns the URL of a certificate's renewal information, if the authority has any.
     fn renewal_url(&self, id: &str) -> Option<String> {
         self.directory.renewal_info.as_ref().map(|base| format!("{}/{id}", base.trim_end_matches('/')))
     }
@@ -121,7 +121,7 @@ impl Authority {
         self.directory.renewal_info.is_some()
     }
 
-    /// The renewal information of a certificate (RFC 9773 §4.1), which needs no account.
+    /// Returns the renewal information of a certificate (RFC 9773 §4.1), which needs no account.
     pub(crate) async fn renewal(&self, id: &str) -> Option<Result<Answer, Failure>> {
         let url = self.renewal_url(id)?;
         Some(async { self.plain(Method::Get, &url).await.map(|answer| Answer::of(answer, &url)) }.await)
@@ -184,7 +184,7 @@ pub(crate) struct Account<'a> {
 }
 
 impl<'a> Account<'a> {
-    /// The account of the state folder, or a new one.
+    /// Returns the account of the state folder, or a new one.
     pub(crate) async fn enter(
         authority: &'a Authority,
         settings: &Settings,
@@ -292,7 +292,7 @@ async fn exchange(client: &Client, method: Method, url: &str, body: Option<Strin
     })
 }
 
-/// How long the authority asks to wait, in either of the forms of RFC 9110 §10.2.3.
+/// Returns how long the authority asks to wait, in either of the forms of RFC 9110 §10.2.3.
 fn retry_after(response: &ClientResponse) -> Option<Duration> {
     let text = response.header("retry-after")?.trim();
     match text.parse() {
@@ -304,7 +304,7 @@ fn retry_after(response: &ClientResponse) -> Option<Duration> {
     }
 }
 
-/// What the authority says by a status that is an error.
+/// Returns what the authority says by a status that is an error.
 fn refused(url: &str, answer: &Raw) -> Failure {
     let status = answer.status.code();
     let (kind, what) = match serde_json::from_slice::<Problem>(&answer.body) {

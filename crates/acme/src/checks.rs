@@ -15,8 +15,8 @@ fn key() -> &'static AccountKey {
     KEY.get_or_init(|| AccountKey::generate().unwrap())
 }
 
-/// Any bytes as each kind of answer, and as a file of the state folder. What is read of
-/// them may be signed and told.
+/// Reads any bytes as each kind of answer, and as a file of the state folder. What is read of them may be
+/// signed and told.
 pub fn answer(bytes: &[u8]) {
     if let Ok(problem) = serde_json::from_slice::<Problem>(bytes) {
         let told = problem.to_string();

@@ -77,7 +77,7 @@ struct Identifier {
 }
 
 impl Problem {
-    /// The type without the prefix that all of ACME have.
+    /// Returns the type without the prefix that all of ACME have.
     pub(crate) fn short(&self) -> &str {
         self.kind.strip_prefix("urn:ietf:params:acme:error:").unwrap_or(&self.kind)
     }
@@ -93,7 +93,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// A text of the authority as it may be in a log: in one line, and not endless.
+/// Returns a text of the authority as it may be in a log: in one line, and not endless.
 fn printable(text: &str) -> String {
     text.chars().map(|one| if one.is_control() { ' ' } else { one }).take(500).collect()
 }

@@ -62,12 +62,12 @@ impl Keeper {
         (Keeper { settings, progress, _stop: stop }, work)
     }
 
-    /// What it was made with.
+    /// Returns what it was made with.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// What it has done and will do.
+    /// Returns what it has done and will do.
     pub fn progress(&self) -> Arc<Progress> {
         Arc::clone(&self.progress)
     }
@@ -101,13 +101,13 @@ impl One {
         self.held.as_ref().map(|kept| life(&kept.issued))
     }
 
-    /// When the certificate is to be obtained.
+    /// Returns when the certificate is to be obtained.
     fn obtain_at(&self) -> SystemTime {
         let suggested = self.suggested.as_ref().map(|suggested| suggested.moment);
         self.life().map_or(self.again, |life| life.renew(suggested).max(self.again))
     }
 
-    /// When there is something to do for it.
+    /// Returns when there is something to do for it.
     fn due(&self) -> SystemTime {
         let look = self.held.as_ref().and_then(|kept| id(&kept.issued)).map(|_| self.look);
         look.map_or(self.obtain_at(), |look| look.min(self.obtain_at()))
@@ -127,7 +127,7 @@ fn life(issued: &Issued) -> Life {
     Life { begins: issued.begins, expires: issued.expires }
 }
 
-/// How renewal information identifies a certificate (RFC 9773 §4.1).
+/// Returns how renewal information identifies a certificate (RFC 9773 §4.1).
 fn id(issued: &Issued) -> Option<String> {
     let authority = issued.authority_key_id.as_ref()?;
     Some(format!("{}.{}", base64url(authority), base64url(&issued.serial)))

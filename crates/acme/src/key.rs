@@ -10,7 +10,7 @@ use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 
-/// The text of bytes as JOSE writes them.
+/// Returns the text of bytes as JOSE writes them.
 pub(crate) fn base64url(bytes: impl AsRef<[u8]>) -> String {
     BASE64_URL_SAFE_NO_PAD.encode(bytes)
 }
@@ -44,12 +44,12 @@ impl AccountKey {
         Ok(AccountKey { pair, document: document.to_vec() })
     }
 
-    /// The key as PKCS #8.
+    /// Returns the key as PKCS #8.
     pub(crate) fn document(&self) -> &[u8] {
         &self.document
     }
 
-    /// The two coordinates of the public key.
+    /// Returns the two coordinates of the public key.
     fn coordinates(&self) -> (String, String) {
         // It begins with a 4: the point is not compressed.
         let point = self.pair.public_key().as_ref().get(1..).unwrap_or_default();
@@ -62,19 +62,19 @@ impl AccountKey {
         json!({ "kty": "EC", "crv": "P-256", "x": x, "y": y })
     }
 
-    /// The thumbprint of the public key (RFC 7638).
+    /// Returns the thumbprint of the public key (RFC 7638).
     fn thumbprint(&self) -> String {
         let (x, y) = self.coordinates();
         let text = format!(r#"{{"crv":"P-256","kty":"EC","x":"{x}","y":"{y}"}}"#);
         base64url(digest(&SHA256, text.as_bytes()))
     }
 
-    /// The key authorization of a challenge's token (RFC 8555 §8.1).
+    /// Returns the key authorization of a challenge's token (RFC 8555 §8.1).
     pub(crate) fn authorization(&self, token: &str) -> String {
         format!("{token}.{}", self.thumbprint())
     }
 
-    /// A signed request. Without a payload it is a POST that reads (POST-as-GET).
+    /// Returns a signed request. Without a payload it is a POST that reads (POST-as-GET).
     pub(crate) fn sign(
         &self,
         url: &str,
@@ -95,7 +95,7 @@ impl AccountKey {
             .to_string())
     }
 
-    /// The statement by which an account of the authority's own takes this key (RFC 8555 §7.3.4).
+    /// Returns the statement by which an account of the authority's own takes this key (RFC 8555 §7.3.4).
     pub(crate) fn bound_to(&self, external: &External, url: &str) -> Value {
         let protected = json!({ "alg": "HS256", "kid": external.kid, "url": url });
         let protected = base64url(protected.to_string());

@@ -199,7 +199,7 @@ async fn prove(
     Ok(())
 }
 
-/// The failure of a step that has ended otherwise than by success.
+/// Returns the failure of a step that has ended otherwise than by success.
 fn ended(what: &str, error: Option<&Problem>) -> Failure {
     let why = error.map_or_else(|| "it gives no reason".to_owned(), Problem::to_string);
     Failure {
@@ -234,7 +234,7 @@ async fn settle<T: DeserializeOwned>(
     }
 }
 
-/// Whether a text may be a token (RFC 8555 §8.3): it becomes part of a path.
+/// Returns whether a text may be a token (RFC 8555 §8.3): it becomes part of a path.
 fn is_token(text: &str) -> bool {
     let is_one_of = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     !text.is_empty() && text.len() <= TOKEN_BYTES_MAX && text.bytes().all(is_one_of)

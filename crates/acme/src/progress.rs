@@ -29,7 +29,7 @@ impl Progress {
         Progress(Mutex::new(names.into_iter().map(one).collect()))
     }
 
-    /// What is known now.
+    /// Returns what is known now.
     pub fn certificates(&self) -> Vec<CertificateProgress> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

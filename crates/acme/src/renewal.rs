@@ -26,26 +26,27 @@ impl Life {
         self.expires.duration_since(self.begins).unwrap_or_default()
     }
 
-    /// When it is renewed, if the authority suggests nothing: at two thirds.
+    /// Returns when it is renewed, if the authority suggests nothing: at two thirds.
     fn two_thirds(self) -> SystemTime {
         self.begins + self.span() / 3 * 2
     }
 
-    /// When it is renewed. What the authority suggests counts, but not so late that no time would be left for
-    /// repeats.
+    /// Returns when it is renewed. What the authority suggests counts, but not so late that no time would be
+    /// left for repeats.
     pub(crate) fn renew(self, suggested: Option<SystemTime>) -> SystemTime {
         let last = self.expires.checked_sub(self.span() / 10).unwrap_or(self.begins);
         suggested.map_or_else(|| self.two_thirds(), |suggested| suggested.min(last))
     }
 
-    /// The least time between two renewals: an authority that wants each new certificate renewed at once
-    /// would have it so forever.
+    /// Returns the least time between two renewals: an authority that wants each new certificate renewed at
+    /// once would have it so forever.
     pub(crate) fn pause(self) -> Duration {
         (self.span() / 10).min(Duration::from_secs(60 * 60))
     }
 }
 
-/// The window that an authority suggests in its renewal information (RFC 9773 §4.2); `None` if it is none.
+/// Returns the window that an authority suggests in its renewal information (RFC 9773 §4.2); `None` if it is
+/// none.
 pub(crate) fn window(answer: &[u8]) -> Option<(SystemTime, SystemTime)> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -62,19 +63,20 @@ pub(crate) fn window(answer: &[u8]) -> Option<(SystemTime, SystemTime)> {
     moment(&start).zip(moment(&end)).filter(|(start, end)| start < end)
 }
 
-/// A moment in the window that the authority suggests, evenly random (RFC 9773 §4.2). `share` is from 0 to 1.
+/// Returns a moment in the window that the authority suggests, evenly random (RFC 9773 §4.2). `share` is from
+/// 0 to 1.
 pub(crate) fn within(start: SystemTime, end: SystemTime, share: f64) -> SystemTime {
     let span = end.duration_since(start).unwrap_or_default();
     start + span.mul_f64(share.clamp(0.0, 1.0))
 }
 
-/// How long until the renewal information is looked at again.
+/// Returns how long until the renewal information is looked at again.
 pub(crate) fn look_again(asked: Option<Duration>) -> Duration {
     asked.unwrap_or(LOOK_AGAIN).clamp(LOOK.0, LOOK.1)
 }
 
-/// How long to wait after this many failures in a row: doubled each time, spread over the upper half so that
-/// servers that failed together do not come back together, and not less than the authority asks for.
+/// Returns how long to wait after this many failures in a row: doubled each time, spread over the upper half
+/// so that servers that failed together do not come back together, and not less than the authority asks for.
 pub(crate) fn wait(failures: u32, first: Duration, asked: Option<Duration>, share: f64) -> Duration {
     let doubled = first.saturating_mul(1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX));
     let whole = doubled.min(WAIT_MAX.max(first));

@@ -41,7 +41,7 @@ pub enum ChallengeKind {
 }
 
 impl ChallengeKind {
-    /// The word of the protocol.
+    /// Returns the word of the protocol.
     pub fn as_str(self) -> &'static str {
         match self {
             ChallengeKind::Http01 => "http-01",

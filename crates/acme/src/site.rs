@@ -45,7 +45,7 @@ pub struct Challenge {
 }
 
 impl Challenge {
-    /// The certificate that answers a TLS-ALPN-01 challenge.
+    /// Returns the certificate that answers a TLS-ALPN-01 challenge.
     ///
     /// # Errors
     /// The name is none.
@@ -55,8 +55,8 @@ impl Challenge {
         ringroad_tls::challenge_pair(&self.name, digest)
     }
 
-    /// The name that the authority's TLS handshake asks for: of an address, the one of its reverse look-up
-    /// (RFC 8738 §6).
+    /// Returns the name that the authority's TLS handshake asks for: of an address, the one of its reverse
+    /// look-up (RFC 8738 §6).
     pub fn server_name(&self) -> String {
         match self.name.parse() {
             Ok(IpAddr::V4(address)) => {

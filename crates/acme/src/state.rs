@@ -170,7 +170,7 @@ impl Folder {
         self.replace("account.json", &text)
     }
 
-    /// Where the certificate with these names is.
+    /// Returns where the certificate with these names is.
     fn file(&self, names: &[String], end: &str) -> String {
         let mut sorted: Vec<_> = names.iter().map(|name| name.to_ascii_lowercase()).collect();
         sorted.sort();
@@ -178,7 +178,7 @@ impl Folder {
         format!("{}-{}.{end}", plain(first), short_digest(&sorted.join("\n")))
     }
 
-    /// The certificate with these names; `None` if there is none.
+    /// Returns the certificate with these names; `None` if there is none.
     pub(crate) fn certificate(&self, names: &[String]) -> Result<Option<Kept>, BadPair> {
         let path = self.path.join(self.file(names, "pem"));
         // Where this cannot be told, that is why the certificate is not used: it may be there.
@@ -275,13 +275,13 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// A number that no other file of this process has.
+/// Returns a number that no other file of this process has.
 fn unique() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// A name as it may be in a file's name.
+/// Returns a name as it may be in a file's name.
 fn plain(name: &str) -> String {
     let one = |byte: char| match byte {
         'a'..='z' | '0'..='9' | '-' | '.' => byte,

@@ -41,7 +41,7 @@ struct Pending {
 }
 
 impl Control {
-    /// A link, and the worker's end of it.
+    /// Returns a link, and the worker's end of it.
     pub(crate) fn pair() -> io::Result<(Control, UnixStream)> {
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_nonblocking(true)?;

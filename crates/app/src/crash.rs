@@ -27,8 +27,8 @@ pub(crate) struct Open {
 }
 
 impl CrashLoop {
-    /// A start has failed, the `failures`th in a row in its slot; `wait` is the time to the next one if the
-    /// breaker is open. Returns whether it has just opened.
+    /// Notes that a start has failed, the `failures`th in a row in its slot; `wait` is the time to the next
+    /// one if the breaker is open. Returns whether it has just opened.
     pub(crate) fn failed(&mut self, failures: u32, why: &str, now: Instant, wait: Duration) -> bool {
         let (opens, most) = match &self.0 {
             Some(open) => (false, open.failures + 1),
@@ -39,7 +39,7 @@ impl CrashLoop {
         opens
     }
 
-    /// Whether a process may be started.
+    /// Returns whether a process may be started.
     pub(crate) fn lets_start(&self, now: Instant) -> bool {
         self.0.as_ref().is_none_or(|open| now >= open.next_try)
     }
@@ -58,7 +58,8 @@ impl CrashLoop {
         }
     }
 
-    /// A process that was started at `started` has proved itself. Returns whether that closes the breaker.
+    /// Notes that a process that was started at `started` has proved itself. Returns whether that closes the
+    /// breaker.
     pub(crate) fn proved(&mut self, started: Instant) -> bool {
         self.0.take_if(|open| started >= open.failed).is_some()
     }
@@ -68,7 +69,7 @@ impl CrashLoop {
         self.0 = None;
     }
 
-    /// What it is while it is open.
+    /// Returns what it is while it is open.
     pub(crate) fn open(&self) -> Option<&Open> {
         self.0.as_ref()
     }

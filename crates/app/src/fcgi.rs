@@ -67,25 +67,25 @@ impl Default for FastCgiTiming {
 }
 
 impl PartialEq for Responder {
-    /// The same place, used in the same way.
+    /// Returns whether it is the same place, used in the same way.
     fn eq(&self, other: &Responder) -> bool {
         (&self.address, &self.timing) == (&other.address, &other.timing)
     }
 }
 
 impl Responder {
-    /// One that listens at an address.
+    /// Makes one that listens at an address.
     pub fn new(address: Address, timing: FastCgiTiming) -> Arc<Responder> {
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         Arc::new(Responder { id, address, room: Room::new(timing.connections), timing })
     }
 
-    /// Where it listens.
+    /// Returns where it listens.
     pub fn address(&self) -> &Address {
         &self.address
     }
 
-    /// Its times.
+    /// Returns its times.
     pub fn timing(&self) -> &FastCgiTiming {
         &self.timing
     }
@@ -202,7 +202,7 @@ impl fmt::Debug for FastCgiBody {
 }
 
 impl FastCgi {
-    /// No connections yet.
+    /// Makes a set without connections.
     pub fn new() -> Rc<FastCgi> {
         Rc::default()
     }
@@ -421,7 +421,7 @@ impl fmt::Debug for FastCgiAnswer {
 }
 
 impl FastCgiAnswer {
-    /// The next bytes of STDOUT; `None` at the end of the request.
+    /// Returns the next bytes of STDOUT; `None` at the end of the request.
     fn poll_bytes(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Vec<u8>>, FastCgiFailed>> {
         loop {
             if let Sending::Going(sending) = &mut self.sending
@@ -513,7 +513,7 @@ impl FastCgiAnswer {
         }
     }
 
-    /// What has come of the body already, and whether that is all of it. It does not wait.
+    /// Returns what has come of the body already, and whether that is all of it. It does not wait.
     ///
     /// # Errors
     /// The answer has failed behind its head.
@@ -535,7 +535,7 @@ impl FastCgiAnswer {
         }
     }
 
-    /// The next piece of the body; `None` at its end.
+    /// Returns the next piece of the body; `None` at its end.
     ///
     /// # Errors
     /// The answer was cut.
@@ -568,7 +568,7 @@ impl FastCgiAnswer {
         }
     }
 
-    /// The answer as a stream of a body. `fault` gets the reason of a failure.
+    /// Returns the answer as a stream of a body. `fault` gets the reason of a failure.
     pub fn into_stream(self, first: Vec<u8>, fault: impl Fn(&str) + 'static) -> FastCgiStream {
         let first = (!first.is_empty()).then(|| Chunk::from(first));
         FastCgiStream { first, answer: Some(self), next: None, fault: Box::new(fault) }

@@ -68,7 +68,7 @@ pub struct Incoming<'r> {
 }
 
 impl Incoming<'_> {
-    /// The server's name and port, as the client called it.
+    /// Returns the server's name and port, as the client called it.
     fn server(&self) -> (&str, u16) {
         let default = if self.scheme == "https" { 443 } else { 80 };
         match self.authority.rsplit_once(':') {
@@ -79,7 +79,7 @@ impl Incoming<'_> {
         }
     }
 
-    /// The scheme as ASGI wants it: of WebSockets "ws" and "wss".
+    /// Returns the scheme as ASGI wants it: of WebSockets "ws" and "wss".
     fn asgi_scheme(&self) -> &str {
         match (&self.socket, self.scheme) {
             (None, scheme) => scheme,
@@ -380,7 +380,7 @@ mod tests {
         }
     }
 
-    /// What Python reads of it.
+    /// Returns what Python reads of it.
     fn python(codec: Codec, program: &str) -> Option<String> {
         let mut head = Vec::new();
         incoming().write(codec, &mut head);

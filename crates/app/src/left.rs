@@ -20,7 +20,7 @@ pub(crate) struct Left {
 }
 
 impl Left {
-    /// The rest of the group that a process led which has ended; `None` if nothing is left.
+    /// Returns the rest of the group of a process that has ended; `None` if nothing is left.
     pub(crate) fn of(leader: u32) -> Option<Left> {
         let group = i32::try_from(leader).ok().and_then(Pid::from_raw)?;
         let left = Left { group, told: None };
@@ -36,8 +36,8 @@ impl Left {
         }
     }
 
-    /// Whether something of it is there that has to be watched. What has not ended `patience` after it was
-    /// asked is killed, and watched until it has ended.
+    /// Returns whether something of it is there that has to be watched. What has not ended `patience` after
+    /// it was asked is killed, and watched until it has ended.
     pub(crate) fn stays(&self, now: Instant, patience: Duration) -> bool {
         if !self.is_there() {
             return false;

@@ -69,7 +69,7 @@ impl Lines {
         self.cut = false;
     }
 
-    /// The id of a line's request, and the rest of the line.
+    /// Returns the id of a line's request, and the rest of the line.
     fn split_mark(&self) -> Option<(&str, &[u8])> {
         if self.mark.is_empty() {
             return None;

@@ -179,7 +179,7 @@ pub struct Answered {
 }
 
 impl Links {
-    /// None yet.
+    /// Makes a set without links.
     pub fn new() -> Links {
         Links::default()
     }
@@ -312,7 +312,7 @@ impl Link {
         self.wake_writer();
     }
 
-    /// A frame has come. `Err`: the link is broken.
+    /// Takes a frame that has come. `Err`: the link is broken.
     fn accept(&self, frame: &Frame<'_>) -> Result<(), String> {
         let Some(state) = self.streams.borrow().get(&frame.stream).cloned() else {
             // Of a stream that is over here, or of a later version.
@@ -511,7 +511,7 @@ impl Exchange {
         }
     }
 
-    /// The head of the answer. `informational` gets answers that come before it (103).
+    /// Returns the head of the answer. `informational` gets answers that come before it (103).
     ///
     /// # Errors
     /// The worker sends no answer.
@@ -547,7 +547,7 @@ impl Exchange {
         }
     }
 
-    /// What the worker does with the WebSocket that it was offered.
+    /// Returns what the worker does with the WebSocket that it was offered.
     ///
     /// # Errors
     /// It did neither accept nor answer.
@@ -646,7 +646,7 @@ impl Exchange {
         self.link.put(Kind::OPENED, 0, self.stream, &[]);
     }
 
-    /// The rest of the answer.
+    /// Returns the rest of the answer.
     pub fn into_body(self) -> AnswerBody {
         AnswerBody { source: Source::Frames(self), over: false }
     }
@@ -747,7 +747,7 @@ impl AnswerBody {
         }
     }
 
-    /// The next piece.
+    /// Returns the next piece.
     pub async fn next(&mut self) -> Option<Result<Piece, String>> {
         poll_fn(|context| Pin::new(&mut *self).poll_next(context)).await
     }
@@ -762,7 +762,7 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// The next message of the worker. [`Said::Closed`] and [`Said::Failed`] are the last.
+    /// Returns the next message of the worker. [`Said::Closed`] and [`Said::Failed`] are the last.
     pub fn poll_said(&self, context: &mut Context<'_>) -> Poll<Said> {
         Poll::Ready(match std::task::ready!(self.exchange.poll_event(context)) {
             Event::Said(said) => said,
@@ -771,7 +771,7 @@ impl Socket {
         })
     }
 
-    /// Ready when the worker takes a message.
+    /// Is ready when the worker takes a message.
     pub fn poll_credit(&self, context: &Context<'_>) -> Poll<()> {
         let mut stream = self.exchange.state.borrow_mut();
         if stream.credit > 0 {
@@ -788,7 +788,7 @@ impl Socket {
         self.exchange.link.put_as(Kind::WS_DATA, 0, aux, self.exchange.stream, message);
     }
 
-    /// A message of the worker went to the client: the worker may send as much again.
+    /// Notes that a message of the worker went to the client: the worker may send as much again.
     pub fn took(&self, bytes: usize) {
         self.exchange.took(message_cost(bytes));
     }

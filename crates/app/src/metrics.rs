@@ -67,7 +67,7 @@ impl Times {
         self.sum_ns.fetch_add(span_ns, Ordering::Relaxed);
     }
 
-    /// The lines of a histogram: endings of the name, labels and values.
+    /// Returns the lines of a histogram: endings of the name, labels and values.
     fn lines(&self, labels: &str) -> Vec<(&'static str, String, f64)> {
         let mut sum = 0;
         let mut lines = Vec::new();
@@ -82,7 +82,7 @@ impl Times {
     }
 }
 
-/// The lines of all applications.
+/// Returns the lines of all applications.
 pub fn text(pools: &[Arc<Pool>]) -> String {
     let mut out = String::new();
     if pools.is_empty() {

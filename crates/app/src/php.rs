@@ -50,7 +50,7 @@ pub(crate) struct Classes {
 }
 
 impl Classes {
-    /// The file that a program needs before it.
+    /// Returns the file that a program needs before it.
     pub(crate) fn path(&self) -> &Path {
         &self.first
     }
@@ -77,7 +77,7 @@ pub(crate) fn classes() -> io::Result<Classes> {
     Ok(Classes { _folder: folder, first })
 }
 
-/// The command of a program.
+/// Returns the command of a program.
 pub(crate) fn command(php: Option<&Path>, file: &Path, classes: &Path) -> Command {
     let mut command = Command::new(php.unwrap_or(Path::new("php")));
     let mut prepend = OsString::from("auto_prepend_file=");
@@ -171,7 +171,7 @@ fn protocol_hint(script: &str) -> &'static str {
     }
 }
 
-/// How a worker is chosen in a mode of `dispatch_mode`. Those that have no counterpart (a function of
+/// Returns how a worker is chosen in a mode of `dispatch_mode`. Those that have no counterpart (a function of
 /// the program, streams) are not known.
 fn dispatch(mode: u64) -> Option<Dispatch> {
     match mode {

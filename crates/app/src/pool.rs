@@ -86,22 +86,22 @@ pub(crate) enum Reach {
 }
 
 impl Worker {
-    /// The number of its slot.
+    /// Returns the number of its slot.
     pub fn slot(&self) -> u32 {
         self.slot
     }
 
-    /// A number that no other worker of this process has.
+    /// Returns a number that no other worker of this process has.
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// Whether it accepts WebSockets over its links.
+    /// Returns whether it accepts WebSockets over its links.
     pub fn takes_sockets(&self) -> bool {
         self.takes_sockets
     }
 
-    /// The socket of one that speaks HTTP.
+    /// Returns the socket of one that speaks HTTP.
     pub fn http_socket(&self) -> Option<&std::path::Path> {
         match &self.reach {
             Reach::Http(path) => Some(path),
@@ -115,7 +115,7 @@ impl Worker {
         &self.parting
     }
 
-    /// The FastCGI server that it is, if it is one.
+    /// Returns the FastCGI server that it is, if it is one.
     pub fn responder(&self) -> Option<&Arc<Responder>> {
         match &self.reach {
             Reach::FastCgi(responder) => Some(responder),
@@ -123,7 +123,7 @@ impl Worker {
         }
     }
 
-    /// The relay of one that speaks goridge.
+    /// Returns the relay of one that speaks goridge.
     pub(crate) fn relay(&self) -> Option<Arc<Relay>> {
         match &self.reach {
             Reach::Goridge(relay) => Some(Arc::clone(relay)),
@@ -220,7 +220,7 @@ struct Given {
 }
 
 impl Waiter {
-    /// Whether it does not take any worker that is free.
+    /// Returns whether it does not take any worker that is free.
     fn is_choosy(&self) -> bool {
         self.key.is_some() || !self.excluded.is_empty()
     }
@@ -258,17 +258,17 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// The worker.
+    /// Returns the worker.
     pub fn worker(&self) -> &Arc<Worker> {
         &self.worker
     }
 
-    /// When it was given.
+    /// Returns when it was given.
     pub fn begun(&self) -> Instant {
         self.begun
     }
 
-    /// The settings of its application.
+    /// Returns the settings of its application.
     pub(crate) fn settings(&self) -> Arc<Settings> {
         Arc::clone(&self.shared.state().settings)
     }
@@ -285,7 +285,7 @@ impl Ticket {
         self.shared.wake();
     }
 
-    /// What reports the end of the worker.
+    /// Returns what reports the end of the worker.
     pub(crate) fn lifeline(&self) -> Lifeline {
         Lifeline { shared: Arc::clone(&self.shared), worker: Arc::clone(&self.worker) }
     }
@@ -420,7 +420,7 @@ impl State {
         Refused { because, why: why.to_owned(), retry_after, trouble }
     }
 
-    /// A worker with a free place, as the dispatch says. The caller takes the place with a ticket.
+    /// Returns a worker with a free place, as the dispatch says. The caller takes the place with a ticket.
     fn choose(&mut self, key: Option<u64>, excluded: &[u64]) -> Option<Arc<Worker>> {
         let busy = |worker: &Worker| worker.in_flight.load(Ordering::Relaxed);
         let load = |worker: &Worker| busy(worker).saturating_add(worker.sockets.load(Ordering::Relaxed));
@@ -529,7 +529,7 @@ impl Pool {
         Ok(Pool { shared, say: Telling(say), thread: Mutex::new(Some(thread)) })
     }
 
-    /// What it is.
+    /// Returns what it is.
     pub fn settings(&self) -> Arc<Settings> {
         Arc::clone(&self.shared.state().settings)
     }
@@ -539,9 +539,9 @@ impl Pool {
         (self.say.0)(line);
     }
 
-    /// A worker for a request. `key` is what sticky dispatch goes by (see [`Pool::sticks`]); `excluded` are
-    /// workers that had the request already. A request that is repeated so has waited before: it is the next,
-    /// also where the queue is full.
+    /// Returns a worker for a request. `key` is what sticky dispatch goes by (see [`Pool::sticks`]);
+    /// `excluded` are workers that had the request already. A request that is repeated so has waited before:
+    /// it is the next, also where the queue is full.
     pub fn take(&self, key: Option<u64>, excluded: &[u64]) -> Take {
         Take {
             shared: Arc::clone(&self.shared),
@@ -553,7 +553,7 @@ impl Pool {
         }
     }
 
-    /// Whether the dispatch wants a key.
+    /// Returns whether the dispatch wants a key.
     pub fn sticks(&self) -> bool {
         let dispatch = &self.shared.state().settings.dispatch;
         !matches!(dispatch, Dispatch::Idle | Dispatch::Turns | Dispatch::Least)
@@ -594,7 +594,7 @@ impl Pool {
         self.ordered(|tell| Command::Reload(settings.map(Box::new), tell))
     }
 
-    /// The same without waiting: what becomes of it is said.
+    /// Does the same without waiting: what becomes of it is said.
     pub fn begin_reload(&self, settings: Option<Settings>) {
         let (tell, _) = mpsc::channel();
         self.shared.state().commands.push(Command::Reload(settings.map(Box::new), tell));
@@ -617,7 +617,7 @@ impl Pool {
         self.ordered(|tell| Command::Scale(workers, tasks, tell))
     }
 
-    /// How it is.
+    /// Returns how it is.
     pub fn status(&self) -> Option<Status> {
         self.ask(Command::Status)
     }
@@ -657,12 +657,12 @@ impl Pool {
         }
     }
 
-    /// Whether the workers speak HTTP themselves.
+    /// Returns whether the workers speak HTTP themselves.
     pub fn speaks_http(&self) -> bool {
         self.settings().speaks_http()
     }
 
-    /// Whether the workers are those of RoadRunner.
+    /// Returns whether the workers are those of RoadRunner.
     pub fn speaks_goridge(&self) -> bool {
         self.settings().launch.protocol() == crate::Protocol::Goridge
     }

@@ -78,7 +78,7 @@ impl Ground {
         })
     }
 
-    /// A socket path for a process; listening already unless the command names it with `{socket}`.
+    /// Returns a socket path for a process; listening already unless the command names it with `{socket}`.
     pub(crate) fn listening(&self, settings: &Settings, id: u64) -> io::Result<Option<Listening>> {
         let named = match &settings.launch {
             Launch::Command { line, protocol: Protocol::Http } => {
@@ -107,7 +107,8 @@ impl Drop for Listening {
     }
 }
 
-/// The priority of this process, if it may raise one that it has lowered: as root, or within RLIMIT_NICE.
+/// Returns the priority of this process, if it may raise one that it has lowered: as root, or within
+/// RLIMIT_NICE.
 fn restorable_priority() -> Option<i32> {
     // On Linux each thread has a priority of its own, so a thread made for this tries it.
     let trial = std::thread::Builder::new().name("app-priority".to_owned()).spawn(|| {
@@ -119,7 +120,7 @@ fn restorable_priority() -> Option<i32> {
     trial.ok()?.join().ok()?
 }
 
-/// The variables that tell a process its slot.
+/// Returns the variables that tell a process its slot.
 pub(crate) fn slot_names(slot: u32) -> Vec<(&'static str, String)> {
     let mut names = vec![("RINGROAD_SLOT", (slot & !TASK_SLOT).to_string())];
     if slot & TASK_SLOT != 0 {
@@ -215,7 +216,7 @@ pub(crate) fn start(
     Process::new(child)
 }
 
-/// What runs a file with such a name.
+/// Returns what runs a file with such a name.
 fn interpreter(file: &Path) -> Option<&'static str> {
     match file.extension()?.to_str()? {
         "js" | "mjs" | "cjs" => Some("node"),
@@ -257,7 +258,7 @@ impl Process {
         Ok(Process { child: None, pid: None, pidfd: None, out, err, is_lowered: false })
     }
 
-    /// Whether a mold forked it, and its process id is not known yet.
+    /// Returns whether a mold forked it, and its process id is not known yet.
     pub(crate) fn is_unknown(&self) -> bool {
         self.pid.is_none()
     }
@@ -272,7 +273,7 @@ impl Process {
         Ok(())
     }
 
-    /// The process id; 0 while it is not known.
+    /// Returns the process id; 0 while it is not known.
     pub(crate) fn pid(&self) -> u32 {
         self.pid.map_or(0, |pid| pid.as_raw_nonzero().get().unsigned_abs())
     }
@@ -354,8 +355,8 @@ impl Process {
 pub(crate) struct End(Option<ExitStatus>);
 
 impl End {
-    /// Whether SIGKILL has ended it. No program does that by a fault of its own: an operator or the kernel
-    /// that is out of memory has sent it, unless it was this process.
+    /// Returns whether SIGKILL has ended it. No program does that by a fault of its own: an operator or the
+    /// kernel that is out of memory has sent it, unless it was this process.
     pub(crate) fn is_by_kill(self) -> bool {
         self.0.and_then(|status| status.signal()) == Some(Signal::KILL.as_raw())
     }
@@ -370,8 +371,8 @@ impl fmt::Display for End {
     }
 }
 
-/// The status of an ended process that its parent, which is not this process, has not taken yet: the last
-/// field of `/proc/PID/stat` (proc_pid_stat(5), `exit_code`).
+/// Returns the status of an ended process that its parent, which is not this process, has not taken yet: the
+/// last field of `/proc/PID/stat` (proc_pid_stat(5), `exit_code`).
 fn status_of(pid: Pid) -> Option<ExitStatus> {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
     // The name of the program may have blanks and brackets in it.
@@ -394,7 +395,7 @@ impl Drop for Process {
     }
 }
 
-/// The control link of a process that speaks RWP.
+/// Returns the control link of a process that speaks RWP.
 pub(crate) fn link(settings: &Settings) -> io::Result<Option<(Arc<Control>, OwnedFd)>> {
     if matches!(settings.launch.protocol(), Protocol::Http | Protocol::FastCgi | Protocol::Goridge) {
         return Ok(None);

@@ -59,7 +59,7 @@ fn open(path: &Path) -> io::Result<File> {
     Ok(File::from(rustix::fs::open(path, flags, Mode::empty())?))
 }
 
-/// Whether `path` still names the open folder.
+/// Returns whether `path` still names the open folder.
 fn is_at(folder: &File, path: &Path) -> bool {
     match (folder.metadata(), fs::symlink_metadata(path)) {
         (Ok(one), Ok(other)) => (one.dev(), one.ino()) == (other.dev(), other.ino()),
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
     use std::os::unix::net::UnixListener;
 
-    /// A folder as a killed server leaves it.
+    /// Returns a folder as a killed server leaves it.
     fn left(parent: &Path) -> std::path::PathBuf {
         let folder = RunFolder::within(parent).unwrap();
         fs::create_dir(folder.path().join("swoole")).unwrap();

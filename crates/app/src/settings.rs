@@ -128,7 +128,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// The word for it.
+    /// Returns the word for it.
     pub fn as_str(self) -> &'static str {
         match self {
             Protocol::Ringroad => "ringroad",
@@ -200,7 +200,7 @@ impl fmt::Display for BadTarget {
 impl std::error::Error for BadTarget {}
 
 impl Settings {
-    /// An application with this name and command, and the default for everything else.
+    /// Makes an application with this name and command, and the default for everything else.
     pub fn new(name: impl Into<String>, launch: Launch) -> Settings {
         let php = matches!(launch, Launch::Php { .. });
         Settings {
@@ -246,8 +246,8 @@ impl Settings {
         }
     }
 
-    /// Whether one process runs the application as far as it can and forks the workers. A server of Swoole's
-    /// shares tables and locks with its workers so.
+    /// Returns whether one process runs the application as far as it can and forks the workers. A server of
+    /// Swoole's shares tables and locks with its workers so.
     pub fn forks(&self) -> bool {
         match &self.launch {
             Launch::Python { .. } => self.preload,
@@ -256,12 +256,12 @@ impl Settings {
         }
     }
 
-    /// Whether its workers speak HTTP themselves.
+    /// Returns whether its workers speak HTTP themselves.
     pub fn speaks_http(&self) -> bool {
         matches!(&self.launch, Launch::Command { protocol: Protocol::Http, .. })
     }
 
-    /// Most workers at once, of one generation.
+    /// Returns the most workers at once, of one generation.
     pub fn most(&self) -> usize {
         self.workers_max.max(self.workers).max(1)
     }
@@ -310,7 +310,7 @@ impl Launch {
         Ok(Launch::Command { line, protocol })
     }
 
-    /// What it speaks.
+    /// Returns what it speaks.
     pub fn protocol(&self) -> Protocol {
         match self {
             Launch::Python { .. } => Protocol::Ringroad,
@@ -318,7 +318,7 @@ impl Launch {
         }
     }
 
-    /// The script of a PHP application.
+    /// Returns the script of a PHP application.
     pub fn script(&self) -> Option<&Path> {
         match self {
             Launch::Php { file, .. } => Some(file),
@@ -326,8 +326,8 @@ impl Launch {
         }
     }
 
-    /// The interpreter of a Python application in `folder`: the one that was named, of the active virtual
-    /// environment, of `.venv` or `venv` in the folder, or the system's.
+    /// Returns the interpreter of a Python application in `folder`: the one that was named, of the active
+    /// virtual environment, of `.venv` or `venv` in the folder, or the system's.
     pub(crate) fn python(named: Option<&Path>, folder: &Path) -> PathBuf {
         if let Some(named) = named {
             return named.to_owned();

@@ -19,12 +19,12 @@ pub struct SlotId {
 }
 
 impl SlotId {
-    /// The slot of a number with the mark of task workers.
+    /// Reads the slot of a number with the mark of task workers.
     pub(crate) fn of(raw: u32) -> SlotId {
         SlotId { number: raw & !TASK_SLOT, is_task: raw & TASK_SLOT != 0 }
     }
 
-    /// The number with the mark of task workers.
+    /// Returns the number with the mark of task workers.
     pub(crate) fn raw(self) -> u32 {
         self.number | if self.is_task { TASK_SLOT } else { 0 }
     }

@@ -82,7 +82,7 @@ pub struct SlotStatus {
 }
 
 impl Status {
-    /// For programs.
+    /// Returns it as JSON, for programs.
     pub fn json(&self) -> Value {
         let workers: Vec<_> = self
             .workers
@@ -118,7 +118,7 @@ impl Status {
     }
 }
 
-/// A table of what [`Status::json`] gave, for people.
+/// Returns a table of what [`Status::json`] gave, for people.
 pub fn table(status: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let number = |value: &Value| value.as_u64().unwrap_or_default();
@@ -207,7 +207,7 @@ pub fn table(status: &Value) -> String {
     out
 }
 
-/// A count with its noun: `1 worker`, `2 workers`.
+/// Returns a count with its noun: `1 worker`, `2 workers`.
 pub(crate) fn counted(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }

@@ -198,18 +198,18 @@ impl Proc {
         self.slot & TASK_SLOT != 0
     }
 
-    /// Whether it reads its control link and can be asked for something. Between the end of the link and the
-    /// end of the process it does not, and its phase is still that of before.
+    /// Returns whether it reads its control link and can be asked for something. Between the end of the link
+    /// and the end of the process it does not, and its phase is still that of before.
     fn hears(&self) -> bool {
         self.lost.is_none() && self.control.is_some()
     }
 
-    /// Whether it is a task worker that can be given a task.
+    /// Returns whether it is a task worker that can be given a task.
     fn is_free_for_task(&self) -> bool {
         self.is_task() && self.phase == Phase::Ready && self.hears() && self.task.is_none()
     }
 
-    /// What a process that is not ready hangs at.
+    /// Returns what a process that is not ready hangs at.
     fn hangs_at(&self) -> String {
         if let Some(failure) = &self.failure {
             failure.clone()
@@ -232,7 +232,7 @@ impl Proc {
         self.process.signal(Signal::TERM);
     }
 
-    /// Whether it has become ready, and a request or some time has passed since.
+    /// Returns whether it has become ready, and a request or some time has passed since.
     fn has_settled(&self, now: Instant) -> bool {
         let served = self.worker.as_ref().map_or(0, |worker| worker.served.load(Ordering::Relaxed));
         self.worker.is_some() && (served > 0 || now.duration_since(self.started) >= SETTLED)
@@ -255,7 +255,7 @@ enum Ending {
     Aborted(Instant),
 }
 
-/// A slot in a text.
+/// Returns a slot in a text.
 fn slot_text(slot: u32) -> String {
     SlotId::of(slot).to_string()
 }
@@ -484,7 +484,7 @@ impl Supervisor {
         }
     }
 
-    /// The mold of a generation, which is started if there is none. `None`: it is not ready yet.
+    /// Returns the mold of a generation, which is started if there is none. `None`: it is not ready yet.
     fn mold(&mut self, settings: &Arc<Settings>, generation: u64) -> io::Result<Option<&Mold>> {
         match self.molds.iter().position(|mold| mold.generation == generation) {
             Some(at) => {
@@ -866,7 +866,7 @@ impl Supervisor {
         }
     }
 
-    /// The settings that a process was started with.
+    /// Returns the settings that a process was started with.
     fn settings_of(&self, at: usize) -> Arc<Settings> {
         let generation = self.procs.get(at).map(|proc| proc.generation);
         match &self.reload {
@@ -955,7 +955,7 @@ impl Supervisor {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Whether requests are answered: what starts then has time.
+    /// Returns whether requests are answered: what starts then has time.
     fn serves(&self) -> bool {
         !self.shared.state().workers.is_empty()
     }
@@ -1216,7 +1216,7 @@ impl Supervisor {
         }
     }
 
-    /// A start has failed, the `failures`th in a row. Returns the time to the next one.
+    /// Takes note of a start that has failed, the `failures`th in a row. Returns the time to the next one.
     fn start_failed(&mut self, failures: u32, why: &str, now: Instant) -> Duration {
         let slow = self.slow_wait();
         if self.crash.failed(failures, why, now, slow) {
@@ -1238,7 +1238,8 @@ impl Supervisor {
         first.min(longest) / 2 + Duration::from_nanos(jitter)
     }
 
-    /// The time between two starts in a crash loop: random, and the longest of the back-off on average.
+    /// Returns the time between two starts in a crash loop: random, and the longest of the back-off on
+    /// average.
     fn slow_wait(&mut self) -> Duration {
         let longest = self.settings.backoff.1;
         longest / 2 + Duration::from_nanos(backoff::wait(0, nanos(longest), nanos(longest), self.random()))
@@ -1665,8 +1666,8 @@ impl Supervisor {
         self.procs.iter().filter(|proc| proc.phase == Phase::Starting && !proc.forked).count()
     }
 
-    /// How many processes may start at a time: a quarter of the processors while a worker serves, because it
-    /// needs them as well; all where nothing serves. A fork by a mold costs next to nothing.
+    /// Returns how many processes may start at a time: a quarter of the processors while a worker serves,
+    /// because it needs them as well; all where nothing serves. A fork by a mold costs next to nothing.
     fn starts_at_once(&self, settings: &Settings) -> usize {
         if settings.forks() || !self.serves() {
             return usize::MAX;
@@ -1962,13 +1963,13 @@ fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The slots of so many workers and task workers.
+/// Returns the slots of so many workers and task workers.
 fn slots(workers: usize, tasks: usize) -> impl Iterator<Item = u32> {
     (0..workers as u32).chain((0..tasks as u32).map(|slot| slot | TASK_SLOT))
 }
 
-/// Why a process has ended, and what it printed last. A message that ends what was printed is there once: a
-/// traceback ends with the error, to which Python adds the place in another form.
+/// Returns why a process has ended, and what it printed last. A message that ends what was printed is there
+/// once: a traceback ends with the error, to which Python adds the place in another form.
 fn with_tail(why: &str, tail: String) -> String {
     let last = tail.lines().last().map(str::trim).unwrap_or_default();
     if tail.is_empty() {

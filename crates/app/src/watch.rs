@@ -28,7 +28,7 @@ type Version = (u64, Option<SystemTime>);
 pub(crate) struct Sources(BTreeMap<PathBuf, Version>);
 
 impl Sources {
-    /// The files below `places` as they are.
+    /// Returns the files below `places` as they are.
     pub(crate) fn look(places: &[PathBuf]) -> Sources {
         let mut found = Sources::default();
         for place in places {
@@ -37,8 +37,8 @@ impl Sources {
         found
     }
 
-    /// The first file, by path, that was changed, added or removed between `before` and these. A file that
-    /// one of `writers` has open for writing does not count.
+    /// Returns the first file, by path, that was changed, added or removed between `before` and these. A file
+    /// that one of `writers` has open for writing does not count.
     pub(crate) fn changed_since<'a>(&'a self, before: &'a Sources, writers: &[u32]) -> Option<&'a Path> {
         if self.0 == before.0 {
             return None;

@@ -17,7 +17,7 @@ impl Inbox {
         Inbox { lease: received }
     }
 
-    /// The bytes that come next, without using them up; none at the end.
+    /// Returns the bytes that come next, without using them up; none at the end.
     pub(crate) fn poll_fill<S: Source>(
         &mut self,
         stream: &mut S,
@@ -38,7 +38,7 @@ impl Inbox {
         }
     }
 
-    /// What is left.
+    /// Returns what is left.
     pub(crate) fn into_rest(self) -> Lease {
         self.lease
     }

@@ -114,24 +114,24 @@ impl<S: Duplex> Io<S> {
         Io(Parts { inbox: Inbox::default(), sender: Sender::new(stream, mode) })
     }
 
-    /// The same, with bytes that were received before and are read first.
+    /// Returns the same, with bytes that were received before and are read first.
     #[must_use]
     pub fn with_received(mut self, received: Lease) -> Io<S> {
         self.0.inbox = Inbox::with(received);
         self
     }
 
-    /// The stream.
+    /// Returns the stream.
     pub fn get_ref(&self) -> &S {
         self.0.sender.stream()
     }
 
-    /// The stream. Receiving or sending on it changes what this adapter finds.
+    /// Returns the stream. Receiving or sending on it changes what this adapter finds.
     pub fn get_mut(&mut self) -> &mut S {
         self.0.sender.parts().0
     }
 
-    /// Whether everything that was written has been given to the kernel.
+    /// Returns whether everything that was written has been given to the kernel.
     pub fn is_flushed(&self) -> bool {
         self.0.sender.outbox.is_empty()
     }
@@ -143,7 +143,7 @@ impl<S: Duplex> Io<S> {
         sender.outbox = Outbox::new(sender.outbox.mode());
     }
 
-    /// The stream, with what was received and not read. What was written has to be
+    /// Returns the stream, with what was received and not read. What was written has to be
     /// [flushed](Self::is_flushed) before: what was not is lost, and if it is under way, the stream's sending
     /// side is broken.
     #[allow(clippy::expect_used, reason = "it is there until this is dropped")]
@@ -177,7 +177,7 @@ impl<S: Source> ReadIo<S> {
         ReadIo { stream, inbox: Inbox::default() }
     }
 
-    /// The half, with what was received and not read.
+    /// Returns the half, with what was received and not read.
     pub fn into_inner(self) -> (S, Lease) {
         (self.stream, self.inbox.into_rest())
     }

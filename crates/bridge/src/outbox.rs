@@ -61,7 +61,7 @@ impl<S: Sink> Outbox<S> {
         self.mode
     }
 
-    /// Whether everything that was taken has been given to the kernel.
+    /// Returns whether everything that was taken has been given to the kernel.
     pub(crate) fn is_empty(&self) -> bool {
         self.sending.is_none() && self.filling.is_empty()
     }

@@ -56,7 +56,7 @@ fn ask_and_tell(flags: &AppFlags, common: &Common) -> Result<(), (u8, String)> {
     Ok(())
 }
 
-/// The socket that was named, or the one that a configuration names.
+/// Returns the socket that was named, or the one that a configuration names.
 pub(crate) fn socket(control: Option<&PathBuf>, config: Option<&PathBuf>) -> Result<PathBuf, (u8, String)> {
     if let Some(path) = control {
         return Ok(path.clone());
@@ -71,7 +71,7 @@ pub(crate) fn socket(control: Option<&PathBuf>, config: Option<&PathBuf>) -> Res
     config.control.ok_or_else(|| (USAGE, text()))
 }
 
-/// The answer of the server at a control socket, or an exit code and why there is none.
+/// Returns the answer of the server at a control socket, or an exit code and why there is none.
 pub(crate) fn answer_of(path: &Path, question: &Value) -> Result<Value, (u8, String)> {
     let answer = ask(path, question).map_err(|error| {
         let hint = match error.kind() {

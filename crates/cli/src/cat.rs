@@ -199,7 +199,7 @@ impl Output {
         Ok(Output { regular: about.is_file().then_some((about.dev(), about.ino())), file })
     }
 
-    /// Whether reading `input` would return what was just written, without end (the rule of GNU cat).
+    /// Returns whether reading `input` would return what was just written, without end (the rule of GNU cat).
     fn feeds(&self, input: &mut File, length: u64) -> bool {
         let Some(output) = self.regular else { return false };
         let same = input.metadata().is_ok_and(|about| (about.dev(), about.ino()) == output);
@@ -261,7 +261,7 @@ fn print(path: &Path, reader: &mut Reader, out: &Output, direct: bool) -> Result
     }
 }
 
-/// The same as `ReadAhead::read`, one plain read after another.
+/// Does the same as `ReadAhead::read`, one plain read after another.
 fn plainly(
     file: &mut File,
     block: &mut [u8],

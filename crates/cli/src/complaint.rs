@@ -47,12 +47,12 @@ impl Write for Output {
     }
 }
 
-/// The error of using a standard stream that is closed.
+/// Returns the error of using a standard stream that is closed.
 pub(crate) fn no_stream() -> io::Error {
     io::Error::from_raw_os_error(libc::EBADF)
 }
 
-/// An I/O error without the "(os error N)", which does not help a reader.
+/// Returns an I/O error without the "(os error N)", which does not help a reader.
 pub(crate) fn why(error: &std::io::Error) -> String {
     without_numbers(&error.to_string())
 }

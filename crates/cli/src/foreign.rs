@@ -67,7 +67,7 @@ const COPY: Known = &[
     (&["--partial", "--append"], "--resume goes on with an interrupted copy"),
 ];
 
-/// What to type where an argument of `serve` is no folder: habits are a port, an address, and a file.
+/// Returns what to type where an argument of `serve` is no folder: habits are a port, an address, and a file.
 pub(crate) fn folder_meant(argument: &Path) -> Option<String> {
     let word = argument.to_str()?;
     let port = word.rsplit(':').next().unwrap_or(word);
@@ -89,7 +89,7 @@ pub(crate) fn folder_meant(argument: &Path) -> Option<String> {
     })
 }
 
-/// The words to type instead of an option of another program that copies.
+/// Returns the words to type instead of an option of another program that copies.
 pub(crate) fn copy_option(word: &str) -> Option<&'static str> {
     meaning(COPY, word)
 }
@@ -99,8 +99,8 @@ fn meaning(known: Known, word: &str) -> Option<&'static str> {
     known.iter().find(|(words, _)| words.contains(&name)).map(|(_, meaning)| *meaning)
 }
 
-/// A message in place of clap's, if the mistake is a habit from another program, or clap does not name the
-/// word. `words` are the whole line.
+/// Returns a message in place of clap's, if the mistake is a habit from another program, or clap does not
+/// name the word. `words` are the whole line.
 pub(crate) fn of_error(error: &clap::Error, words: &[OsString]) -> Option<String> {
     let verb = words.get(1).and_then(|word| word.to_str()).unwrap_or_default();
     let text = |kind| match error.get(kind) {

@@ -71,7 +71,7 @@ pub(crate) fn run(flags: Box<LabFlags>, common: &Common) -> ExitCode {
     }))
 }
 
-/// A word that is no verb: most often a suite's name.
+/// Returns a word that is no verb: most often a suite's name.
 fn no_such_verb(words: &[std::ffi::OsString]) -> Complaint {
     let word = words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
     let is_suite = built_in::names().any(|name| name == word) || word.ends_with(".toml");
@@ -165,7 +165,7 @@ fn say_plan(suite: &Suite, options: &RunOptions) -> Result<u8, Complaint> {
     Ok(DONE)
 }
 
-/// The plan of a suite with what this machine has too few CPUs for left out.
+/// Returns the plan of a suite with what this machine has too few CPUs for left out.
 fn fitting_plan(suite: &Suite) -> Result<Plan, Complaint> {
     let mut plan = Plan::of(suite, 0);
     plan.fit(suite, Cores::of_this_process().map_err(refused)?.server.len());
@@ -197,7 +197,7 @@ fn claims(flags: &SourcesFlags, common: &Common) -> Result<u8, Complaint> {
     run_it(&folder, &output, common, |progress, stop| sources::run(&options, progress, stop))
 }
 
-/// What follows from `run`, which may be stopped by a signal.
+/// Returns what follows from `run`, which may be stopped by a signal.
 fn run_it(
     folder: &Folder,
     flags: &RunFlags,
@@ -257,7 +257,7 @@ fn run_it(
     })
 }
 
-/// The built-in suites, with how long each takes here.
+/// Returns the built-in suites, with how long each takes here.
 fn suites() -> Result<u8, Complaint> {
     let mut text = String::new();
     for name in built_in::names() {
@@ -318,7 +318,7 @@ fn json(record: &Record) -> String {
     text
 }
 
-/// The record in the format that was asked for.
+/// Returns the record in the format that was asked for.
 fn printed(record: &Record, flags: PrintFlags) -> String {
     match flags.wanted() {
         Format::Table => table_for_here(record, if flags.brief { Detail::Brief } else { Detail::Full }),
@@ -372,13 +372,13 @@ fn read_all(paths: &[PathBuf]) -> Result<Record, Complaint> {
     merge::merge(&records).map_err(|error| Complaint { message: format!("merge: {error}"), code: FAILED })
 }
 
-/// The parts of a load as one.
+/// Returns the parts of a load as one.
 fn added(records: &[Record]) -> Result<Record, Complaint> {
     ringroad_load::parts::merge(records)
         .map_err(|error| Complaint { message: format!("merge: {error}"), code: FAILED })
 }
 
-/// What became slower or faster.
+/// Returns what became slower or faster.
 fn compare(first: &Path, second: &Path, figure: Measure, absolute: bool) -> Result<u8, Complaint> {
     let (first, second) = (read(first)?, read(second)?);
     let differences = differences(&first, &second, figure, absolute);
@@ -498,7 +498,7 @@ fn server(flags: &ServerFlags) -> Result<u8, Complaint> {
     Ok(DONE)
 }
 
-/// A tree of files to copy. SIGINT ends it where it is: what is there can be looked at and removed.
+/// Returns a tree of files to copy. SIGINT ends it where it is: what is there can be looked at and removed.
 fn make_dataset(flags: &DatasetFlags, common: &Common) -> Result<u8, Complaint> {
     let threads = std::thread::available_parallelism().map_or(1, |count| count.get());
     let made = dataset::make(flags.dataset, flags.scale, &flags.folder, threads).map_err(|error| {

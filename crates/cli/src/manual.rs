@@ -71,7 +71,7 @@ fn ended(target: &str, result: io::Result<()>) -> ExitCode {
     }
 }
 
-/// The whole command line, with the options of `cp`.
+/// Returns the whole command line, with the options of `cp`.
 fn command() -> Command {
     Flags::command().mut_subcommand("cp", |verb| copier(verb, &cp::help()))
 }

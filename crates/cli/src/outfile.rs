@@ -57,7 +57,7 @@ impl OutFile {
     }
 }
 
-/// The error of a result that was not written, as a message.
+/// Returns the error of a result that was not written, as a message.
 pub(crate) fn unwritten(path: &Path, error: &io::Error) -> String {
     format!("write, on {}: {}", name(path), why(error))
 }

@@ -31,7 +31,7 @@ impl Observer for Complain {
     }
 }
 
-/// A signal stops the work in order.
+/// Has a signal stop the work in order.
 fn control() -> io::Result<Arc<Control>> {
     let control = Arc::new(Control::new());
     let stops = Arc::clone(&control);
@@ -39,7 +39,7 @@ fn control() -> io::Result<Arc<Control>> {
     Ok(control)
 }
 
-/// The part that is asked for, or that an engine for jobs names where a number of parts is given.
+/// Returns the part that is asked for, or that an engine for jobs names where a number of parts is given.
 fn part(shares: &ShareFlags) -> Result<Option<Part>, (String, u8)> {
     let given = Given { part: shares.part.as_deref(), parts: shares.parts, slurm: false };
     let found = parts::of(given).map_err(|why| (why, USAGE))?;

@@ -99,7 +99,7 @@ impl Observer for Progress {
     }
 }
 
-/// The ending of the plural.
+/// Returns the ending of the plural.
 fn s(count: u32) -> &'static str {
     if count == 1 { "" } else { "s" }
 }

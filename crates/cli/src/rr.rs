@@ -110,7 +110,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Option<Line>, String
     Ok(Some(line))
 }
 
-/// The control socket that stands for an RPC address: `rr reset` finds it by the port.
+/// Returns the control socket that stands for an RPC address: `rr reset` finds it by the port.
 fn control(line: &Line) -> PathBuf {
     let address = line.options.get("rpc.listen").map_or("tcp://127.0.0.1:6001", String::as_str);
     let plain: String =
@@ -124,7 +124,7 @@ fn quoted(text: &str) -> String {
     Value::from(text.replace('$', "$$")).to_string()
 }
 
-/// The configuration for a line of `rr serve`.
+/// Returns the configuration for a line of `rr serve`.
 fn configuration(line: &Line, folder: &Path) -> Result<String, String> {
     let option = |key: &str| line.options.get(key).filter(|value| !value.is_empty());
     let command = option("server.command").ok_or("rr serve: -o server.command=… is missing")?;

@@ -23,7 +23,7 @@ const ONE_WISH: Duration = Duration::from_secs(1);
 /// Between two looks for a key in that time.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Whether this is Ctrl-C at the terminal: the kernel sent it, which has codes above zero.
+/// Returns whether this is Ctrl-C at the terminal: the kernel sent it, which has codes above zero.
 pub(crate) fn is_typed(came: &siginfo_t) -> bool {
     came.si_signo == SIGINT && came.si_code > 0
 }
@@ -103,8 +103,8 @@ impl Watch {
     }
 }
 
-/// The signals that ask a program to stop: also that its terminal has closed, unless it is to outlive it
-/// (`nohup`).
+/// Returns the signals that ask a program to stop: also that its terminal has closed, unless it is to outlive
+/// it (`nohup`).
 pub(crate) fn wishes() -> Vec<i32> {
     let mut signals = vec![SIGINT, SIGTERM];
     signals.extend((!process::ignores(SIGHUP)).then_some(SIGHUP));

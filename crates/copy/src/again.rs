@@ -15,7 +15,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(10);
 /// How long a pause lasts before it is looked whether the copy was stopped.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Whether the same call may succeed later.
+/// Returns whether the same call may succeed later.
 fn may_pass(error: &Error) -> bool {
     let number = error.source.as_ref().and_then(std::io::Error::raw_os_error);
     number.is_some_and(|number| [Errno::IO, Errno::STALE].iter().any(|errno| errno.raw_os_error() == number))
@@ -28,7 +28,7 @@ pub(crate) struct Pauses {
 }
 
 impl Worker<'_, '_> {
-    /// The pauses before an entry, or a listing, is tried again as often as the options say.
+    /// Returns the pauses before an entry or a listing is tried again, as often as the options say.
     pub(crate) fn pauses(&self) -> Pauses {
         Pauses { left: self.run.options.retries, next: PAUSE }
     }
@@ -49,7 +49,7 @@ impl Worker<'_, '_> {
         true
     }
 
-    /// Whether a listing that failed is to be gone on with, after a pause.
+    /// Returns whether a listing that failed is to be gone on with, after a pause.
     pub(crate) fn lists_again(&self, why: Errno, pauses: &mut Pauses) -> bool {
         matches!(why, Errno::IO | Errno::STALE) && self.pause(pauses)
     }

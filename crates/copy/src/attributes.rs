@@ -31,7 +31,7 @@ pub(crate) enum Class {
 /// The table, read once, when the first attribute is met: most files have none.
 static RULES: OnceLock<Result<Rules, io::Error>> = OnceLock::new();
 
-/// What an attribute of this name is.
+/// Returns what an attribute of this name is.
 pub(crate) fn class(name: &CStr) -> Class {
     if PERMISSIONS.contains(&name) {
         return Class::Permissions;
@@ -42,7 +42,7 @@ pub(crate) fn class(name: &CStr) -> Class {
     }
 }
 
-/// Why the table could not be used, if it was asked for and could not.
+/// Returns why the table could not be used, if it was asked for and could not.
 pub(crate) fn unusable() -> Option<io::Error> {
     let why = RULES.get()?.as_ref().err()?;
     Some(match why.raw_os_error() {
@@ -84,7 +84,7 @@ impl Rules {
         Ok(Rules(rules))
     }
 
-    /// A later line counts more, as in libattr.
+    /// Returns the class of an attribute. A later line counts more, as in libattr.
     fn class(&self, name: &CStr) -> Class {
         let found = self.0.iter().rev().find(|(pattern, _)| sys::matches(pattern, name));
         found.map_or(Class::Other, |(_, class)| *class)

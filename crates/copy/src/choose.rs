@@ -45,13 +45,13 @@ fn unheard(options: &Options) -> Option<&'static str> {
     is_traced(&status).then_some("another program traces this one, and does not see what a ring does")
 }
 
-/// Whether a list of ld.so has a name; `#` begins a comment.
+/// Returns whether a list of ld.so has a name; `#` begins a comment.
 fn names_any(list: &[u8]) -> bool {
     let names = list.split(|byte| *byte == b'\n').flat_map(|line| line.split(|byte| *byte == b'#').next());
     names.flatten().any(|byte| !byte.is_ascii_whitespace() && *byte != b':')
 }
 
-/// Whether a process is traced, by its `status` in /proc.
+/// Returns whether a process is traced, by its `status` in /proc.
 fn is_traced(status: &str) -> bool {
     let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:"));
     tracer.is_some_and(|tracer| tracer.trim() != "0")
@@ -78,7 +78,7 @@ pub(crate) struct Chosen {
 }
 
 impl Chosen {
-    /// Whether files are sampled.
+    /// Returns whether files are sampled.
     pub(crate) fn watches(&self) -> bool {
         let matters =
             self.ring_when_cold.load(Ordering::Relaxed) || self.threads_when_cold.load(Ordering::Relaxed);
@@ -89,7 +89,7 @@ impl Chosen {
         self.cold.load(Ordering::Relaxed)
     }
 
-    /// Whether rings are used from now on.
+    /// Returns whether rings are used from now on.
     pub(crate) fn rings_now(&self) -> bool {
         match self.choice.engine {
             Engine::Ring | Engine::RingSplice => true,
@@ -97,7 +97,7 @@ impl Chosen {
         }
     }
 
-    /// Whether threads are added from now on.
+    /// Returns whether threads are added from now on.
     pub(crate) fn threads_now(&self) -> bool {
         self.is_cold() && self.threads_when_cold.load(Ordering::Relaxed)
     }
@@ -228,7 +228,7 @@ enum Reads {
     Never,
 }
 
-/// The name of the file system `path` is on, and how it reads.
+/// Returns the name of the file system `path` is on, and how it reads.
 fn file_system(path: &Path) -> Option<(&'static str, Reads)> {
     // Magic numbers: statfs(2).
     let found = rustix::fs::statfs(path).ok()?;

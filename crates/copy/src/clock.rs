@@ -57,7 +57,7 @@ impl Clock {
         }
     }
 
-    /// The phases, in the order of one file's life; none where nothing was measured.
+    /// Returns the phases, in the order of one file's life; none where nothing was measured.
     pub(crate) fn phases(&self) -> Vec<Phase> {
         if !self.on {
             return Vec::new();

@@ -93,7 +93,7 @@ impl Cloning {
     const REFUSED: u8 = 1;
     const WORKS: u8 = 2;
 
-    /// Whether a file was cloned: then the next will be, and its bytes need not be read.
+    /// Returns whether a file was cloned: then the next will be, and its bytes need not be read.
     pub(crate) fn works(&self) -> bool {
         self.0.load(Ordering::Relaxed) == Self::WORKS
     }
@@ -233,7 +233,7 @@ impl Transfer<'_> {
         if whole.map_err(Fault::Read)? { Ok(()) } else { Err(Fault::Cancelled) }
     }
 
-    /// Whether the target is a regular file. A pipe or a device gets every zero.
+    /// Returns whether the target is a regular file. A pipe or a device gets every zero.
     fn target_can_have_holes(&self) -> bool {
         let kind = rustix::fs::fstat(self.target).map(|stat| crate::plan::Facts::from(stat).kind);
         kind == Ok(rustix::fs::FileType::RegularFile)

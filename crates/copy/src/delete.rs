@@ -164,7 +164,8 @@ impl Deletion<'_> {
         })
     }
 
-    /// The names of a directory and what each is. A link counts as what it leads to where links are followed.
+    /// Returns the names of a directory and what each is. A link counts as what it leads to where links are
+    /// followed.
     fn names(
         &mut self,
         directory: BorrowedFd<'_>,
@@ -427,8 +428,8 @@ impl Deletion<'_> {
     }
 }
 
-/// Whether a copy would be made in this directory. A link is used as the directory that it leads to where
-/// that is asked for, and where it is the directory that is copied into.
+/// Returns whether a copy would be made in this directory. A link is used as the directory that it leads to
+/// where that is asked for, and where it is the directory that is copied into.
 fn is_target(target: &Path, destination: &Destination, options: &Options) -> bool {
     let is_into = matches!(destination, Destination::Into(directory) if directory == target);
     match options.keep_directory_symlink || is_into {
@@ -437,7 +438,7 @@ fn is_target(target: &Path, destination: &Destination, options: &Options) -> boo
     }
 }
 
-/// Whether something is mounted over a directory of `folder`.
+/// Returns whether something is mounted over a directory of `folder`.
 fn is_mounted(directory: BorrowedFd<'_>, folder: BorrowedFd<'_>) -> bool {
     let asked = |fd| rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS);
     let device = |fd| rustix::fs::fstat(fd).map(|stat| stat.st_dev);

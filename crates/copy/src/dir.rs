@@ -63,12 +63,12 @@ impl Budget {
         Arc::new(Budget { open: AtomicUsize::new(0), most })
     }
 
-    /// How many may be open.
+    /// Returns how many may be open.
     pub(crate) fn most(&self) -> usize {
         self.most
     }
 
-    /// Whether the maximum number of directories is open.
+    /// Returns whether the maximum number of directories is open.
     pub(crate) fn is_spent(&self) -> bool {
         self.open.load(Ordering::Relaxed) >= self.most
     }
@@ -161,7 +161,7 @@ impl Dir {
         }))
     }
 
-    /// A directory below `parent`, and its descriptors. Its scan is pending.
+    /// Returns a directory below `parent`, and its descriptors. Its scan is pending.
     pub(crate) fn child(parent: &Arc<Dir>, child: Child, budget: &Arc<Budget>) -> (Arc<Dir>, Arc<Handles>) {
         if budget.is_spent() {
             parent.close_ancestors();
@@ -273,13 +273,13 @@ impl Dir {
         Ok(handles)
     }
 
-    /// The path as the user would write it.
+    /// Returns the path as the user would write it.
     pub(crate) fn source_path(&self) -> PathBuf {
         self.path(|dir| &dir.source_name, PathBuf::new())
     }
 
-    /// The source's path with the slashes behind its name, which [`source_path`](Self::source_path) leaves
-    /// out.
+    /// Returns the source's path with the slashes behind its name, which [`source_path`](Self::source_path)
+    /// leaves out.
     pub(crate) fn source_as_typed(&self) -> PathBuf {
         match self.parent.as_deref() {
             Some(parent) => parent.source_of(&self.source_name),
@@ -287,7 +287,7 @@ impl Dir {
         }
     }
 
-    /// The target's path as the user would write it.
+    /// Returns the target's path as the user would write it.
     pub(crate) fn target_path(&self) -> PathBuf {
         let mut root = self;
         while let Some(parent) = &root.parent {
@@ -311,17 +311,17 @@ impl Dir {
         path
     }
 
-    /// The path of an entry on the source side.
+    /// Returns the path of an entry on the source side.
     pub(crate) fn source_of(&self, name: &CStr) -> PathBuf {
         join(self.source_path(), name)
     }
 
-    /// The path of an entry on the target side.
+    /// Returns the path of an entry on the target side.
     pub(crate) fn target_of(&self, name: &CStr) -> PathBuf {
         join(self.target_path(), name)
     }
 
-    /// The path below the operand, for `exclude`.
+    /// Returns the path below the operand, for `exclude`.
     pub(crate) fn below_operand(&self, name: &CStr) -> PathBuf {
         let mut names = vec![name];
         let mut dir = Some(self);
@@ -334,7 +334,7 @@ impl Dir {
         names.iter().rev().map(|name| os(name)).collect()
     }
 
-    /// Whether `identity` is this source directory or one above it.
+    /// Returns whether `identity` is this source directory or one above it.
     pub(crate) fn is_at_or_below(&self, identity: (u64, u64)) -> bool {
         let mut dir = Some(self);
         while let Some(this) = dir.filter(|dir| dir.parent.is_some()) {
@@ -346,19 +346,20 @@ impl Dir {
         false
     }
 
-    /// Whether the targets here are in the working directory, which is where relative links are right.
+    /// Returns whether the targets here are in the working directory, which is where relative links are
+    /// right.
     pub(crate) fn is_here(&self, handles: &Handles) -> bool {
         let here = rustix::fs::stat(c".").map(Facts::from);
         let there = rustix::fs::fstat(handles.target()).map(Facts::from);
         matches!((here, there), (Ok(here), Ok(there)) if here.identity() == there.identity())
     }
 
-    /// The target, for its own attributes.
+    /// Returns the target, for its own attributes.
     pub(crate) fn own_target<'h>(&self, handles: &'h Handles) -> Named<'h> {
         itself(handles.target(), self.flags.1)
     }
 
-    /// Whether new files get their mode from a default ACL. Looked up once.
+    /// Returns whether new files get their mode from a default ACL. Looked up once.
     pub(crate) fn has_default_acl(&self, handles: &Handles) -> bool {
         *self.default_acl.get_or_init(|| {
             let none: &mut [u8] = &mut [];
@@ -406,17 +407,17 @@ pub(crate) fn let_fill(opened: (OwnedFd, OFlags), mode: u32) -> (OwnedFd, OFlags
     }
 }
 
-/// A directory for its own attributes, opened with these flags.
+/// Returns a directory for its own attributes, opened with these flags.
 pub(crate) fn itself(opened: BorrowedFd<'_>, flags: OFlags) -> Named<'_> {
     if flags.contains(OFlags::PATH) { Named::Name(opened, c".") } else { Named::Open(opened) }
 }
 
-/// A name as the rest of the library writes paths.
+/// Returns a name as the rest of the library writes paths.
 pub(crate) fn os(name: &CStr) -> &OsStr {
     OsStr::from_bytes(name.to_bytes())
 }
 
-/// A path without the slashes behind it, but not without the root.
+/// Returns a path without the slashes behind it, but not without the root.
 pub(crate) fn without_slashes(name: &OsStr) -> &OsStr {
     let bytes = name.as_bytes();
     let end = bytes.iter().rposition(|byte| *byte != b'/').map_or(bytes.len().min(1), |at| at + 1);
@@ -432,9 +433,9 @@ fn join(mut path: PathBuf, name: &CStr) -> PathBuf {
     path
 }
 
-/// Whether the listings of a directory tell of each entry if it is a directory. File systems do that keep the
-/// type beside the name, or have it from the file itself. Layered ones, and those of other programs, may tell
-/// the type of something else. What is mounted over an entry is a directory if the entry is one.
+/// Returns whether the listings of a directory tell of each entry if it is a directory. File systems do that
+/// keep the type beside the name, or have it from the file itself. Layered ones, and those of other programs,
+/// may tell the type of something else. What is mounted over an entry is a directory if the entry is one.
 pub(crate) fn lists_truly(directory: BorrowedFd<'_>) -> bool {
     // statfs(2): ext4, XFS, btrfs, tmpfs, ramfs, F2FS, ZFS, bcachefs, EROFS, squashfs, NFS, Ceph, Lustre.
     const TRUE: [u32; 13] = [

@@ -374,7 +374,7 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// The operand a source belongs to, as it was typed: for the sentence about copying into itself.
+    /// Returns the operand a source belongs to, as it was typed: for the sentence about copying into itself.
     fn operand_source(&self, dir: &Arc<Dir>, entry: &Entry<'_>) -> PathBuf {
         top(dir).map_or_else(|| entry.source_path(), Dir::source_as_typed)
     }
@@ -384,7 +384,7 @@ impl Worker<'_, '_> {
     }
 }
 
-/// The operand's own directory.
+/// Returns the operand's own directory.
 fn top(dir: &Arc<Dir>) -> Option<&Dir> {
     let mut this: &Dir = dir;
     while let Some(parent) = this.parent.as_deref() {
@@ -396,13 +396,13 @@ fn top(dir: &Arc<Dir>) -> Option<&Dir> {
     None
 }
 
-/// The setgid bit that a directory was made with: it comes from the one above, and goes on to what is made
-/// below.
+/// Returns the setgid bit that a directory was made with: it comes from the one above, and goes on to what is
+/// made below.
 fn inherited(now: Option<Facts>) -> u32 {
     now.map_or(0, |now| now.mode & 0o2000)
 }
 
-/// The mode a directory is made with, so that it can be filled.
+/// Returns the mode a directory is made with, so that it can be filled.
 fn mode_to_fill(options: &Options, source: &Facts) -> u32 {
     // The sticky bit is the one special bit that mkdir(2) takes, and that a copy has without being asked.
     if options.default_modes {

@@ -68,7 +68,7 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
-    /// An entry without contents, created.
+    /// Returns an entry without contents, created.
     fn without_contents(kind: Kind, backup: Option<PathBuf>) -> Outcome {
         Outcome::Copied { kind, bytes: 0, backup, hash: None, method: None }
     }
@@ -91,8 +91,8 @@ impl Entry<'_> {
         Error::system(kind, self.target_path(), why)
     }
 
-    /// Why the target could not be made: by what was tried, or where whether it is there cannot even be
-    /// asked, by that.
+    /// Returns why the target could not be made: by what was tried, or where whether it is there cannot even
+    /// be asked, by that.
     pub(crate) fn not_made(&self, kind: ErrorKind, why: Errno) -> Error {
         let barred = matches!(why, Errno::ACCESS | Errno::NOTDIR)
             && lstat(self.handles.target(), self.target) == Err(why);
@@ -100,7 +100,7 @@ impl Entry<'_> {
         self.target_error(kind, why)
     }
 
-    /// The source's facts, of what it leads to where links are followed.
+    /// Returns the source's facts, of what it leads to where links are followed.
     pub(crate) fn source_facts(&self) -> Result<Facts, Error> {
         let look = if self.follow { stat } else { lstat };
         look(self.handles.source(), self.source).map_err(|why| self.source_error(ErrorKind::Stat, why))
@@ -136,7 +136,7 @@ impl Entry<'_> {
         Ok(Side { link, file })
     }
 
-    /// Whether the target is a symbolic link in a cycle.
+    /// Returns whether the target is a symbolic link in a cycle.
     pub(crate) fn target_loops(&self) -> bool {
         stat(self.handles.target(), self.target) == Err(Errno::LOOP)
     }
@@ -475,7 +475,7 @@ impl Worker<'_, '_> {
         })
     }
 
-    /// A target that is made whole by one call, and then gets its attributes by name.
+    /// Returns a target that is made whole by one call, and then gets its attributes by name.
     fn node(
         &mut self,
         entry: &Entry<'_>,

@@ -255,14 +255,14 @@ impl Error {
         self
     }
 
-    /// Whether the destination has no room left (ENOSPC, EDQUOT) for what was to be made or written. An
-    /// attribute may be too large, an owner's quota used up, or a manifest on another file system, where
+    /// Returns whether the destination has no room left (ENOSPC, EDQUOT) for what was to be made or written.
+    /// An attribute may be too large, an owner's quota used up, or a manifest on another file system, where
     /// there is room for all the rest.
     pub fn is_full(&self) -> bool {
         self.makes() && (self.is(Errno::NOSPC) || self.is(Errno::DQUOT))
     }
 
-    /// Whether something was to be made or written.
+    /// Returns whether something was to be made or written.
     pub(crate) fn makes(&self) -> bool {
         use ErrorKind::*;
         matches!(
@@ -283,12 +283,12 @@ impl Error {
         )
     }
 
-    /// Whether the system's error has this errno.
+    /// Returns whether the system's error has this errno.
     pub(crate) fn is(&self, why: Errno) -> bool {
         self.source.as_ref().and_then(io::Error::raw_os_error) == Some(why.raw_os_error())
     }
 
-    /// Whether this is only a warning, which does not affect success.
+    /// Returns whether this is only a warning, which does not affect success.
     pub fn is_warning(&self) -> bool {
         use ErrorKind::{AttributeRules, Changed, DirectoryTwice, LeftXattr, SourceTwice};
         matches!(self.kind, SourceTwice | DirectoryTwice | Changed | AttributeRules | LeftXattr)

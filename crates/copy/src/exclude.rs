@@ -28,7 +28,7 @@ impl Excluded {
         Ok(Some(Excluded { entries: build(entries)?, directories: build(directories)? }))
     }
 
-    /// Whether the entry with this path below its operand is excluded.
+    /// Returns whether the entry with this path below its operand is excluded.
     pub(crate) fn excludes(&self, path: &Path, is_directory: bool) -> bool {
         self.entries.is_match(path) || (is_directory && self.directories.is_match(path))
     }

@@ -37,7 +37,7 @@ pub(crate) enum Selection {
 }
 
 impl Selection {
-    /// The next entry that is one of this program's; directories of a list among them.
+    /// Returns the next entry that is one of this program's; directories of a list among them.
     fn next(&mut self) -> Result<Option<Record>, ListError> {
         match self {
             Selection::List(reader, None) => reader.next(),
@@ -84,7 +84,7 @@ impl Feed {
         Feed { selection, stack, covered: Vec::new(), entries: 0, window: None }
     }
 
-    /// Whether a path is copied with a directory that it is in.
+    /// Returns whether a path is copied with a directory that it is in.
     fn covers(&mut self, path: &[u8]) -> bool {
         // What has been passed comes no more.
         self.covered.retain(|covered| path.starts_with(covered) || path < covered.as_slice());
@@ -92,7 +92,7 @@ impl Feed {
     }
 }
 
-/// The directory that an entry is in, with a slash behind it, and its name there.
+/// Returns the directory that an entry is in, with a slash behind it, and its name there.
 fn split(path: &[u8]) -> (&[u8], &[u8]) {
     let path = path.strip_suffix(b"/").unwrap_or(path);
     let at = path.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
@@ -189,7 +189,8 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// Whether a name of `files_from` that another part has is a directory: parts share what is in those.
+    /// Returns whether a name of `files_from` that another part has is a directory: parts share what is in
+    /// those.
     fn leads_to_directory(&mut self, feed: &mut Feed, parent: &[u8], name: &[u8], names: &mut Names) -> bool {
         let (Some(dir), Some(name)) = (self.reach(feed, parent, names), name_of(name)) else { return false };
         let Ok(handles) = dir.handles(&self.run.budget) else { return false };
@@ -217,7 +218,7 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// What a name of the source is. `None`: it cannot be looked at, which is told.
+    /// Returns what a name of the source is. `None`: it cannot be looked at, which is told.
     fn look(&mut self, dir: &Arc<Dir>, name: &CStr) -> Option<FileType> {
         let handles = match dir.handles(&self.run.budget) {
             Ok(handles) => handles,
@@ -318,7 +319,7 @@ impl Worker<'_, '_> {
         None
     }
 
-    /// Whether an entry, which is counted, stays out; then it is accounted for.
+    /// Returns whether an entry, which is counted, stays out; then it is accounted for.
     pub(crate) fn stays_out(&mut self, dir: &Arc<Dir>, name: &CStr, kind: FileType) -> bool {
         let run = self.run;
         if self.is_excluded(dir, name, kind) {
@@ -358,7 +359,7 @@ impl Worker<'_, '_> {
     }
 }
 
-/// The error of a list that cannot be read.
+/// Returns the error of a list that cannot be read.
 pub(crate) fn list_error(why: ListError) -> Error {
     let text = if why.line > 0 { format!("line {}: {}", why.line, why.why) } else { why.why };
     Error { kind: ErrorKind::List, path: why.list, other: None, source: Some(std::io::Error::other(text)) }

@@ -66,7 +66,8 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Whether it is a file that can be on a disk, and not a device, a pipe or a terminal that was there.
+    /// Returns whether it is a file that can be on a disk, and not a device, a pipe or a terminal that was
+    /// there.
     fn is_kept(&self) -> bool {
         !matches!(self.place, Place::Existing)
             || rustix::fs::fstat(&self.fd).is_ok_and(|stat| Facts::from(stat).kind == FileType::RegularFile)
@@ -137,8 +138,8 @@ impl Worker<'_, '_> {
         self.linked(entry, &opened.facts, |worker| worker.contents(entry, opened))
     }
 
-    /// Whether the entry stays out because of a target that is there, found without opening anything; and the
-    /// source's facts. An error where it may not be replaced.
+    /// Returns whether the entry stays out because of a target that is there, found without opening anything;
+    /// and the source's facts. An error where it may not be replaced.
     pub(crate) fn skips(&mut self, entry: &Entry<'_>) -> Result<Option<(Skip, Facts)>, Error> {
         if self.run.options.interactive {
             // The question is asked when the target is found, once.
@@ -147,7 +148,7 @@ impl Worker<'_, '_> {
         self.is_kept_out(entry)
     }
 
-    /// The same, where it has to be known now: what is asked is asked here.
+    /// Returns the same, where it has to be known now: what is asked is asked here.
     pub(crate) fn is_kept_out(&mut self, entry: &Entry<'_>) -> Result<Option<(Skip, Facts)>, Error> {
         let options = self.run.options;
         let Ok(link) = lstat(entry.handles.target(), entry.target) else { return Ok(None) };
@@ -187,8 +188,8 @@ impl Worker<'_, '_> {
         Ok(Some(Opened { fd, facts, ahead: None, attributes }))
     }
 
-    /// The names of a source's attributes, where they are to be preserved. What cannot be listed is listed
-    /// again, and told, when attributes are set.
+    /// Returns the names of a source's attributes, where they are to be preserved. What cannot be listed is
+    /// listed again, and told, when attributes are set.
     pub(crate) fn attributes_of(&mut self, source: BorrowedFd<'_>) -> Option<Vec<u8>> {
         let preserve = self.run.options.preserve;
         if !preserve.mode && preserve.xattr == Demand::No {
@@ -277,7 +278,8 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// Whether there was no room for a new file beside the one it was to replace, and there is in its stead.
+    /// Returns whether there was no room for a new file beside the one it was to replace, and there is in its
+    /// stead.
     fn fits_in_place(&self, entry: &Entry<'_>, opened: &Opened<'_>, place: &Place, error: &Error) -> bool {
         if !matches!(place, Place::Temporary(_)) || !error.is_full() {
             return false;
@@ -420,7 +422,7 @@ impl Worker<'_, '_> {
         Ok((self.first_of(errors).err(), waits))
     }
 
-    /// Whether the copy was synced already.
+    /// Returns whether the copy was synced already.
     fn is_synced(&self, opened: &Opened<'_>) -> bool {
         self.run.options.durability == Durability::File
             || self.verifies(opened)
@@ -456,7 +458,7 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
-    /// The owner a new file gets in this directory.
+    /// Returns the owner that a new file gets in this directory.
     fn newborn_owner(&mut self, entry: &Entry<'_>, target: &Target) -> Option<(u32, u32)> {
         let look = |worker: &mut Self| {
             let stat = worker.clock.call(For::Metadata, || rustix::fs::fstat(&target.fd)).ok()?;
@@ -517,8 +519,8 @@ impl Worker<'_, '_> {
             && rustix::fs::unlinkat(at, name, AtFlags::empty()).is_ok()
     }
 
-    /// The mode a new target in `dir` is made with. Where the directory gives it a list, that has to go
-    /// first.
+    /// Returns the mode a new target in `dir` is made with. Where the directory gives it a list, that has to
+    /// go first.
     pub(crate) fn creation_mode(
         &self,
         dir: &Dir,
@@ -533,7 +535,7 @@ impl Worker<'_, '_> {
         creation_mode(options, source, owner_is_right, acl)
     }
 
-    /// A target that was just made with `mode`.
+    /// Returns the target that was just made with `mode`.
     pub(crate) fn new_target(
         &self,
         dir: &Dir,
@@ -722,7 +724,8 @@ impl Worker<'_, '_> {
         Ok(Some(Ok(Target { fd, place, room, mode: None, plain_mode: None, _sole: sole })))
     }
 
-    /// A new file that will take the existing one's name, owner and mode. `None`: that is not possible here.
+    /// Returns a new file that will take the existing one's name, owner and mode. `None`: that is not
+    /// possible here.
     fn swap(&mut self, entry: &Entry<'_>, there: &Facts) -> Result<Option<Target>, Error> {
         let options = self.run.options;
         let to = entry.handles.target();
@@ -759,25 +762,25 @@ impl Worker<'_, '_> {
     }
 }
 
-/// Whether a new file can be all that this one would be, once written. Writing takes setuid and setgid bits
-/// away, but not for every user: the kernel decides. And a user that may write to a file may be unable to
-/// give one to its owner.
+/// Returns whether a new file can be all that this one would be, once written. Writing takes setuid and
+/// setgid bits away, but not for every user: the kernel decides. And a user that may write to a file may be
+/// unable to give one to its owner.
 fn may_swap(there: &Facts, me: Me) -> bool {
     there.mode & 0o6000 == 0 && (me.is_root() || me.uid == there.uid)
 }
 
-/// Whether a file stays under its name because the name cannot be replaced: something is mounted there, as
-/// `/etc/hosts` in containers is, or what is in the directory may not be renamed, or the file system cannot.
-/// Such a file can still be written.
+/// Returns whether a file stays under its name because the name cannot be replaced: something is mounted
+/// there, as `/etc/hosts` in containers is, or what is in the directory may not be renamed, or the file
+/// system cannot. Such a file can still be written.
 fn keeps_its_name(error: &Error) -> bool {
     let refusals =
         [Errno::BUSY, Errno::PERM, Errno::ACCESS, Errno::NOSYS, Errno::OPNOTSUPP, Errno::INVAL, Errno::XDEV];
     error.kind == ErrorKind::Rename && refusals.iter().any(|why| error.is(*why))
 }
 
-/// Whether names in a directory may be replaced, as far as that can be found out without making one that
-/// might then have to stay: in a directory that is only added to, and where a filter forbids renaming, it
-/// would. A rename of a name to itself changes nothing, and asks filters all the same.
+/// Returns whether names in a directory may be replaced, as far as that can be found out without making one
+/// that might then have to stay: in a directory that is only added to, and where a filter forbids renaming,
+/// it would. A rename of a name to itself changes nothing, and asks filters all the same.
 pub(crate) fn may_be_renamed(directory: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<()> {
     if is_only_added_to(directory) {
         return Err(Errno::PERM);
@@ -785,14 +788,14 @@ pub(crate) fn may_be_renamed(directory: BorrowedFd<'_>, name: &CStr) -> rustix::
     rustix::fs::renameat(directory, name, directory, name)
 }
 
-/// Whether names in a directory can be added and nothing else (`chattr +a`).
+/// Returns whether names in a directory can be added and nothing else (`chattr +a`).
 pub(crate) fn is_only_added_to(directory: BorrowedFd<'_>) -> bool {
     let append = rustix::fs::StatxAttributes::APPEND;
     let about = rustix::fs::statx(directory, c"", AtFlags::EMPTY_PATH, rustix::fs::StatxFlags::TYPE);
     about.is_ok_and(|about| about.stx_attributes.contains(append))
 }
 
-/// Whether a descriptor is of this file.
+/// Returns whether a descriptor is of this file.
 fn is_file(fd: &OwnedFd, identity: (u64, u64)) -> bool {
     rustix::fs::fstat(fd).is_ok_and(|stat| Facts::from(stat).identity() == identity)
 }
@@ -822,7 +825,7 @@ impl Broken {
         Broken { error: Some(error), keep: false }
     }
 
-    /// An error of a copy that is kept.
+    /// Returns an error of a copy that is kept.
     pub(crate) fn kept(error: Error) -> Broken {
         Broken { error: Some(error), keep: true }
     }

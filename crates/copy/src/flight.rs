@@ -104,8 +104,8 @@ pub(crate) struct Flight {
 }
 
 impl Flight {
-    /// A ring for `files` files at a time, for the thread that calls this. `buffers`: whether each gets a
-    /// piece of memory to be read ahead into.
+    /// Makes a ring for `files` files at a time, for the thread that calls this. `buffers`: whether each gets
+    /// a piece of memory to be read ahead into.
     pub(crate) fn new(files: usize, buffers: bool) -> Result<Flight, String> {
         let bytes = if buffers { files * AHEAD_BYTES } else { 0 };
         // Before the ring: where memory is limited there is none, and plain calls do the work.
@@ -168,12 +168,12 @@ impl Flight {
         !self.free.is_empty()
     }
 
-    /// Whether no file is in flight.
+    /// Returns whether no file is in flight.
     pub(crate) fn is_empty(&self) -> bool {
         self.free.len() == self.slots.len()
     }
 
-    /// A free slot, for name `at` of `batch`.
+    /// Returns a free slot, for name `at` of `batch`.
     pub(crate) fn take(&mut self, batch: &Rc<Batch>, at: usize) -> Option<usize> {
         let index = self.free.pop()?;
         let slot = self.slots.get_mut(index)?;
@@ -308,7 +308,7 @@ impl Flight {
         }
     }
 
-    /// The step a landed slot was in; from now on the slot is ours.
+    /// Returns the step a landed slot was in; from now on the slot is ours.
     pub(crate) fn land(&mut self, index: usize) -> Step {
         match self.slots.get_mut(index) {
             Some(slot) => std::mem::replace(&mut slot.step, Step::Free),
@@ -316,7 +316,7 @@ impl Flight {
         }
     }
 
-    /// The first `length` bytes of a slot's memory.
+    /// Returns the first `length` bytes of a slot's memory.
     pub(crate) fn bytes(&self, index: usize, length: usize) -> &[u8] {
         let ours = self.slots.get(index).is_some_and(|slot| slot.step == Step::Free);
         assert!(ours && length <= AHEAD_BYTES, "the bytes are read when the kernel has written them");
@@ -357,7 +357,7 @@ impl Drop for Flight {
     }
 }
 
-/// Whether to retry: EINTR, completions must be taken first, or no memory for requests at the moment.
+/// Returns whether to retry: EINTR, completions must be taken first, or no memory for requests at the moment.
 fn is_transient(why: &io::Error) -> bool {
     use rustix::io::Errno;
     let code = why.raw_os_error();

@@ -68,7 +68,7 @@ pub(crate) struct Journal {
     target: OwnedFd,
 }
 
-/// What a journal is of, as a line.
+/// Returns what a journal is of, as a line.
 fn head(list: &Path, part: Option<Part>, finish: bool, target: BorrowedFd<'_>) -> io::Result<String> {
     let mut hasher = blake3::Hasher::new();
     hasher.update_reader(File::open(list)?)?;
@@ -141,7 +141,7 @@ impl Journal {
         })
     }
 
-    /// Whether a window was complete before this run.
+    /// Returns whether a window was complete before this run.
     pub(crate) fn has(&self, window: u64) -> bool {
         self.before.contains(&window)
     }

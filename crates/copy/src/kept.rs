@@ -116,7 +116,7 @@ impl Worker<'_, '_> {
         })
     }
 
-    /// Whether there is a hole between `from` and `to`. File systems that cannot tell report data.
+    /// Returns whether there is a hole between `from` and `to`. File systems that cannot tell report data.
     fn has_hole(&mut self, file: BorrowedFd<'_>, from: u64, to: u64) -> bool {
         from < to
             && self
@@ -125,7 +125,7 @@ impl Worker<'_, '_> {
                 .is_ok_and(|hole| hole < to)
     }
 
-    /// Whether `target` has a hole where `source` has data.
+    /// Returns whether `target` has a hole where `source` has data.
     fn lacks_data(&mut self, source: BorrowedFd<'_>, target: BorrowedFd<'_>, size: u64) -> bool {
         let mut at = 0;
         while at < size {

@@ -55,7 +55,7 @@ impl Manifested {
         Ok(Manifested { path: path.into(), file, json, blocks, end: at })
     }
 
-    /// What is listed of a path.
+    /// Returns what is listed of a path.
     pub(crate) fn find(&self, path: &[u8]) -> std::io::Result<Option<lists::Known>> {
         let after = self.blocks.partition_point(|(first, _)| **first <= *path);
         let Some((_, start)) = after.checked_sub(1).and_then(|at| self.blocks.get(at)) else {

@@ -19,7 +19,7 @@ use std::time::Duration;
 /// Pause between attempts: first as long as a responsive holder takes, later as long as a cancel may wait.
 const PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(100)];
 
-/// Whether some process holds a lease on some file, or that is not known.
+/// Returns whether some process holds a lease on some file, or that is not known.
 fn leases_are_held() -> bool {
     let locks = std::fs::read_to_string("/proc/locks");
     locks.map_or(true, |locks| locks.contains("LEASE") || locks.contains("DELEG"))

@@ -56,7 +56,7 @@ impl Maker {
         }
     }
 
-    /// The name of its copy `number`.
+    /// Returns the name of its copy `number`.
     fn name(self, number: u64) -> CString {
         let Maker { boot, namespace, pid, start } = self;
         let name = format!("{PREFIX}{boot:08x}-{namespace}-{pid}-{start}-{number}{SUFFIX}");
@@ -79,14 +79,14 @@ impl Maker {
         parts.next().is_none().then_some(maker)
     }
 
-    /// Whether this process could look the other up.
+    /// Returns whether this process could look the other up.
     fn sees(self, other: Maker) -> bool {
         let place = |maker: Maker| (maker.boot, maker.namespace);
         place(self) == place(other) && self.boot != 0 && self.namespace != 0
     }
 }
 
-/// When process `pid` began; `None` where there is none to be seen.
+/// Returns when process `pid` began; `None` where there is none to be seen.
 fn start_of(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name may hold anything, spaces and brackets too; behind its last bracket are numbers only.
@@ -94,13 +94,13 @@ fn start_of(pid: u32) -> Option<u64> {
     rest.split_whitespace().nth(19)?.parse().ok()
 }
 
-/// What stands in front of the name of a manifest in the making, or of another file made for `path`.
+/// Returns what stands in front of the name of a manifest in the making, or of another file made for `path`.
 fn front(path: &Path) -> &[u8] {
     let name = path.file_name().unwrap_or_default().as_bytes();
     name.get(..FRONT_BYTES).unwrap_or(name)
 }
 
-/// A new file beside `path`, locked, with a name that begins as that of `path` does.
+/// Returns a new file beside `path`, locked, with a name that begins as that of `path` does.
 pub(crate) fn create_beside(path: &Path, maker: Maker) -> io::Result<(PathBuf, File)> {
     let mut number = 0;
     loop {
@@ -118,7 +118,7 @@ pub(crate) fn create_beside(path: &Path, maker: Maker) -> io::Result<(PathBuf, F
     }
 }
 
-/// A file without a name, which goes when it is closed, on the file system of `path`.
+/// Returns a file without a name, which goes when it is closed, on the file system of `path`.
 pub(crate) fn unnamed_beside(path: &Path, maker: Maker) -> io::Result<File> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     match rustix::fs::openat(CWD, folder_of(path), flags, Mode::RUSR | Mode::WUSR) {
@@ -132,17 +132,17 @@ pub(crate) fn unnamed_beside(path: &Path, maker: Maker) -> io::Result<File> {
     }
 }
 
-/// Whether a name is that of a copy in the making, of this process or another.
+/// Returns whether a name is that of a copy in the making, of this process or another.
 pub(crate) fn has_form(name: &CStr) -> bool {
     Maker::of(b"", name).is_some()
 }
 
-/// Whether `maker` makes, or made, a file of this name beside `path`.
+/// Returns whether `maker` makes, or made, a file of this name beside `path`.
 pub(crate) fn is_made_beside(path: &Path, maker: Maker, name: &CStr) -> bool {
     Maker::of(front(path), name) == Some(maker)
 }
 
-/// The folder that a file is in, as it can be opened.
+/// Returns the folder that a file is in, as it can be opened.
 pub(crate) fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
@@ -153,7 +153,7 @@ pub(crate) fn lock(copy: BorrowedFd<'_>) {
     let _ = rustix::fs::flock(copy, FlockOperation::NonBlockingLockExclusive);
 }
 
-/// Whether the process that made this copy has ended, as far as this process can tell.
+/// Returns whether the process that made this copy has ended, as far as this process can tell.
 fn is_leftover(this: Maker, directory: BorrowedFd<'_>, front: &[u8], name: &CStr) -> bool {
     let Some(maker) = Maker::of(front, name) else { return false };
     if !this.sees(maker) {
@@ -163,7 +163,7 @@ fn is_leftover(this: Maker, directory: BorrowedFd<'_>, front: &[u8], name: &CStr
     start_of(maker.pid) != Some(maker.start) && is_let_go(directory, name, Duration::ZERO)
 }
 
-/// Whether no process has locked a copy, and it did not change within `young`. In doubt it is not.
+/// Returns whether no process has locked a copy, and it did not change within `young`. In doubt it is not.
 fn is_let_go(directory: BorrowedFd<'_>, name: &CStr, young: Duration) -> bool {
     // Where locks are those of a server, an exclusive one needs an open for writing.
     // Anything else that has the name is not opened.
@@ -181,7 +181,7 @@ fn is_let_go(directory: BorrowedFd<'_>, name: &CStr, young: Duration) -> bool {
 }
 
 impl Worker<'_, '_> {
-    /// A name for a copy in the making, next to where it will be.
+    /// Returns a name for a copy in the making, next to where it will be.
     pub(crate) fn temporary_name(&self) -> CString {
         let number = self.run.temporary.fetch_add(1, Ordering::Relaxed);
         self.run.maker.get_or_init(Maker::this).name(number)

@@ -67,8 +67,8 @@ impl Links {
         Links { repeats: count > 1, ..Links::default() }
     }
 
-    /// What to do with a name of the file `identity`, which has `nlink` names. `waiter` is asked for only
-    /// where the answer is to wait.
+    /// Returns what to do with a name of the file `identity`, which has `nlink` names. `waiter` is asked for
+    /// only where the answer is to wait.
     pub(crate) fn claim(&self, identity: (u64, u64), nlink: u64, waiter: impl FnOnce() -> Waiter) -> Claim {
         let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
         match groups.entry(identity) {
@@ -87,8 +87,8 @@ impl Links {
         }
     }
 
-    /// The copy was made, or could not be: then the next name that is met tries. Returns the names that
-    /// waited.
+    /// Notes that the copy was made, or could not be: then the next name that is met tries. Returns the names
+    /// that waited.
     pub(crate) fn resolve(&self, identity: (u64, u64), made: Option<(&Arc<Dir>, &CStr)>) -> Vec<Waiter> {
         let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
         let Entry::Occupied(mut entry) = groups.entry(identity) else { return Vec::new() };

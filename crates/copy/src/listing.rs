@@ -132,8 +132,8 @@ impl Share {
         Share { part, whole: sum.weight().max(1), before: 0 }
     }
 
-    /// Whether the next entry is one of this part. Directories and files with several names are left to the
-    /// last pass. An entry belongs where its middle lies, so parts differ by one entry at each end.
+    /// Returns whether the next entry is one of this part. Directories and files with several names are left
+    /// to the last pass. An entry belongs where its middle lies, so parts differ by one entry at each end.
     pub(crate) fn has(&mut self, record: &Record) -> bool {
         if matches!(record.kind, Kind::Directory | Kind::Several) {
             return false;
@@ -180,7 +180,7 @@ fn line_of(record: &Record) -> Vec<u8> {
     line
 }
 
-/// Whether a path stays below the source and has one form only.
+/// Returns whether a path stays below the source and has one form only.
 fn is_plain(path: &[u8]) -> bool {
     let path = path.strip_suffix(b"/").unwrap_or(path);
     path.split(|byte| *byte == b'/').all(|part| !matches!(part, b"" | b"." | b"..")) && !path.contains(&0)
@@ -276,7 +276,7 @@ impl Reader {
     }
 }
 
-/// The names that `files_from` gives, in order and each once.
+/// Returns the names that `files_from` gives, in order and each once.
 pub(crate) fn names_of(file: &Path, nul: bool) -> Result<Sorted, ListError> {
     let failed = |line: u64, why: String| ListError { list: file.into(), line, why };
     let system = |why: io::Error| failed(0, why.to_string());
@@ -380,7 +380,7 @@ pub fn make(
     named
 }
 
-/// The lines of a tree in order, put aside beside `aside`.
+/// Returns the lines of a tree in order, put aside beside `aside`.
 pub(crate) fn sorted(
     source: &Path,
     aside: &Path,
@@ -407,7 +407,7 @@ pub(crate) fn sorted(
     })
 }
 
-/// The record of a whole line.
+/// Returns the record of a whole line.
 pub(crate) fn record_of_line(line: &[u8]) -> Option<Record> {
     record_of(line.strip_suffix(b"\n")?)
 }
@@ -602,12 +602,12 @@ impl Walk<'_> {
     }
 }
 
-/// A path of a list, as the rest of the library writes paths.
+/// Returns a path of a list, as the rest of the library writes paths.
 pub(crate) fn path_of(bytes: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(bytes))
 }
 
-/// The name of a path component.
+/// Returns the name of a path component.
 pub(crate) fn name_of(bytes: &[u8]) -> Option<CString> {
     CString::new(bytes).ok().filter(|name| !os(name).is_empty())
 }

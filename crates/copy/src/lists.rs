@@ -84,7 +84,7 @@ pub(crate) struct Known {
     pub(crate) size_and_time: Option<(u64, i64)>,
 }
 
-/// What one line says, without its end.
+/// Returns what one line says, without its end.
 pub(crate) fn known(line: &[u8], json: bool) -> Option<Known> {
     let (path, hash, size_and_time) = if json {
         let line: Json = serde_json::from_slice(line).ok()?;
@@ -145,8 +145,8 @@ impl List {
     }
 }
 
-/// Whether a line has the bytes that it was sorted by. A name that is not UTF-8 is in a line of `b3sum` with
-/// others.
+/// Returns whether a line has the bytes that it was sorted by. A name that is not UTF-8 is in a line of
+/// `b3sum` with others.
 pub(crate) fn is_exact(json: bool, path: &[u8]) -> bool {
     json || !path.windows(3).any(|bytes| bytes == "\u{fffd}".as_bytes())
 }
@@ -274,7 +274,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// In words, behind a path.
+    /// Returns it in words, to stand behind a path.
     pub fn what(self) -> &'static str {
         match self {
             Fault::Missing => "is missing",

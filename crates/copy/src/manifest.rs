@@ -86,7 +86,7 @@ impl Manifest {
         Ok(Manifest { path, temporary, names, maker, json, out, held })
     }
 
-    /// The file that it is made beside, to take its name.
+    /// Returns the file that it is made beside, to take its name.
     pub(crate) fn made_beside(&self) -> Option<&Path> {
         self.temporary.is_some().then_some(&*self.path)
     }
@@ -99,19 +99,19 @@ impl Manifest {
         held.add(key, line.into(), || leftover::unnamed_beside(&self.path, self.maker))
     }
 
-    /// The files that it is made as: they are no part of a tree that is compared.
+    /// Returns the files that it is made as: they are no part of a tree that is compared.
     pub(crate) fn made_as(&self) -> impl Iterator<Item = &Path> {
         [Some(&*self.path), self.temporary.as_deref()].into_iter().flatten()
     }
 
-    /// Whether a file of this name is the manifest in the making: it may lie in a source, and is no part of
-    /// it.
+    /// Returns whether a file of this name is the manifest in the making: it may lie in a source, and is no
+    /// part of it.
     pub(crate) fn is_made_as(&self, name: &CStr) -> bool {
         leftover::is_made_beside(&self.path, self.maker, name)
     }
 
-    /// The error of what would be copied to where the manifest will be: it would be lost when the manifest
-    /// takes its name, and be listed all the same.
+    /// Returns the error of what would be copied to where the manifest will be: it would be lost when the
+    /// manifest takes its name, and be listed all the same.
     pub(crate) fn refuses(&self, dir: &Dir, source: &CStr, target: &CStr) -> Option<Error> {
         let name = target.to_bytes();
         // A directory may be named with a slash behind it.
@@ -176,7 +176,7 @@ fn standard(there: Facts) -> Option<OwnedFd> {
     standard.try_clone_to_owned().ok()
 }
 
-/// Where links lead from `path`, which need not be there; the names on the way; and whether it is a
+/// Returns where links lead from `path`, which need not be there; the names on the way; and whether it is a
 /// descriptor of a process, which /proc shows as a link and only the kernel can follow.
 fn behind_links(path: &Path) -> io::Result<(PathBuf, Vec<Place>, bool)> {
     let mut path = path.to_path_buf();

@@ -43,8 +43,8 @@ impl Me {
         }
     }
 
-    /// The mask, asked for now if it was not before. Where /proc does not tell it, it takes all from others:
-    /// to change it, as asking does, would touch what other workers make.
+    /// Returns the mask, asked for now if it was not before. Where /proc does not tell it, it takes all from
+    /// others: to change it, as asking does, would touch what other workers make.
     pub(crate) fn mask(self) -> u32 {
         let known = self.umask_is_known.then_some(self.umask);
         known.or_else(umask_of_status).unwrap_or(0o077)
@@ -54,21 +54,21 @@ impl Me {
         self.uid == 0
     }
 
-    /// Whether a file made with `mode` has it already.
+    /// Returns whether a file made with `mode` has it already.
     pub(crate) fn mode_comes_out(self, mode: u32, default_acl: bool) -> bool {
         self.umask_is_known && !default_acl && mode & (self.umask | 0o7000) == 0
     }
 }
 
 impl Me {
-    /// The mode of a new directory that was made with more, so that it could be filled, where the source's is
-    /// not preserved.
+    /// Returns the mode of a new directory that was made with more, so that it could be filled, where the
+    /// source's is not preserved.
     pub(crate) fn of_directory(self, options: &Options, source: &Facts) -> Option<u32> {
         (self.umask_is_known && !options.default_modes).then_some(source.mode & 0o1777 & !self.umask)
     }
 
-    /// The mode of a new copy that was made with less, because its owner changes, while the source's mode is
-    /// not preserved: what it would have had at once.
+    /// Returns the mode of a new copy that was made with less, because its owner changes, while the source's
+    /// mode is not preserved: what it would have had at once.
     pub(crate) fn widened(self, options: &Options, source: &Facts) -> Option<u32> {
         let narrowed = options.preserve.ownership && !options.preserve.mode && !options.default_modes;
         // A directory has its sticky bit without being asked.
@@ -76,8 +76,8 @@ impl Me {
         (narrowed && self.umask_is_known).then_some(source.mode & bits & !self.umask)
     }
 
-    /// The mode that a new copy has by default (`default_modes`), where a default list of its directory would
-    /// give it more or less.
+    /// Returns the mode that a new copy has by default (`default_modes`), where a default list of its
+    /// directory would give it more or less.
     pub(crate) fn by_default(self, options: &Options, source: &Facts) -> Option<u32> {
         let mode = match source.kind {
             FileType::Directory => 0o777 | source.mode & 0o1000,
@@ -87,9 +87,9 @@ impl Me {
         (options.default_modes && self.umask_is_known).then_some(mode & !self.umask)
     }
 
-    /// Whether a directory that is there was made by a copy that was stopped before it was finished: it is
-    /// ours, has exactly the mode that it was `made` with, to be filled, or was given then where the mask
-    /// took what its owner needs for that, and not its source's time, which comes last.
+    /// Returns whether a directory that is there was made by a copy that was stopped before it was finished:
+    /// it is ours, has exactly the mode that it was `made` with, to be filled, or was given then where the
+    /// mask took what its owner needs for that, and not its source's time, which comes last.
     pub(crate) fn left_unfinished(self, options: &Options, source: &Facts, there: &Facts, made: u32) -> bool {
         // A setgid bit comes from the directory above.
         let came_out = made & !self.umask;
@@ -98,22 +98,22 @@ impl Me {
     }
 }
 
-/// The mask as /proc tells it.
+/// Returns the mask as /proc tells it.
 fn umask_of_status() -> Option<u32> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let digits = status.lines().find_map(|line| line.strip_prefix("Umask:"))?;
     u32::from_str_radix(digits.trim(), 8).ok()
 }
 
-/// The mask as umask(2) tells it, which is only by changing it, for every thread. For that moment, before
-/// there are workers, it takes more away rather than less.
+/// Returns the mask as umask(2) tells it, which is only by changing it, for every thread. For that moment,
+/// before there are workers, it takes more away rather than less.
 fn umask_by_change() -> u32 {
     let mask = rustix::process::umask(Mode::RWXG | Mode::RWXO);
     rustix::process::umask(mask);
     mask.as_raw_mode()
 }
 
-/// The mode a new file is made with.
+/// Returns the mode a new file is made with.
 ///
 /// Never more than the source's. Where the owner will change, nothing for group and others: the group is not
 /// yet the one the bits are meant for. Where an access list (`acl`) will follow or has to go, neither: with
@@ -168,7 +168,7 @@ struct Lists {
     foreign: bool,
 }
 
-/// The rights (0 to 7) that an access list gives the owning group; none where it does not say.
+/// Returns the rights (0 to 7) that an access list gives the owning group; none where it does not say.
 fn group_of(list: &[u8]) -> u32 {
     let entries = list.get(LIST_HEAD_BYTES..).unwrap_or_default().chunks_exact(LIST_ENTRY_BYTES);
     // ACL_GROUP_OBJ and ACL_MASK. Tag and rights are 16 bits each, the low byte first.
@@ -181,7 +181,8 @@ fn group_of(list: &[u8]) -> u32 {
     rights(0x04).unwrap_or(0) & rights(0x10).unwrap_or(7)
 }
 
-/// A mode as an access list in the kernel's form: setting it sets the mode, and no list stays (acl(5)).
+/// Returns a mode as an access list in the kernel's form: setting it sets the mode, and no list stays
+/// (acl(5)).
 fn mode_as_list(mode: u32) -> [u8; MODE_AS_LIST_BYTES] {
     let mut list = [0; MODE_AS_LIST_BYTES];
     // POSIX_ACL_XATTR_VERSION.
@@ -195,12 +196,12 @@ fn mode_as_list(mode: u32) -> [u8; MODE_AS_LIST_BYTES] {
     list
 }
 
-/// Whether this is how a file system says that it has no access lists (GNU's `acl_errno_valid`).
+/// Returns whether this is how a file system says that it has no access lists (GNU's `acl_errno_valid`).
 fn has_no_lists(why: Errno) -> bool {
     matches!(why, Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::BUSY)
 }
 
-/// Whether an access list is among the names of a file's attributes.
+/// Returns whether an access list is among the names of a file's attributes.
 pub(crate) fn has_acl(names: &[u8]) -> bool {
     names.split(|byte| *byte == 0).any(|name| ACL.contains(&name))
 }
@@ -444,8 +445,8 @@ impl Finish<'_> {
         }
     }
 
-    /// The names of the source's access lists where its attributes cannot be listed: they decide what the
-    /// mode's group bits mean, so they are asked for one by one. What cannot be told is taken for one.
+    /// Returns the names of the source's access lists where its attributes cannot be listed: they decide what
+    /// the mode's group bits mean, so they are asked for one by one. What cannot be told is taken for one.
     fn lists_by_name(&self, clock: &mut Clock) -> Vec<u8> {
         let mut names = Vec::new();
         let kind = self.facts.kind;
@@ -501,14 +502,14 @@ impl Finish<'_> {
         shed
     }
 
-    /// The caller fills in the path.
+    /// Returns an error, of which the caller fills in the path.
     fn error(&self, kind: ErrorKind, why: Errno) -> Error {
         Error::system(kind, std::path::PathBuf::new(), why)
     }
 }
 
 impl Named<'_> {
-    /// A path that needs no resolution of what is above, for calls without an `at` form.
+    /// Returns a path that needs no resolution of what is above, for calls without an `at` form.
     fn path(&self) -> Option<CString> {
         let Named::Name(at, name) = self else { return None };
         let mut path = format!("/proc/self/fd/{}/", at.as_raw_fd()).into_bytes();
@@ -523,7 +524,7 @@ impl Named<'_> {
         }
     }
 
-    /// The attributes' names, each with its NUL.
+    /// Returns the attributes' names, each with its NUL.
     pub(crate) fn list(&self) -> rustix::io::Result<Vec<u8>> {
         let listed = grow(|buffer| match (self, self.path()) {
             (Named::Open(fd), _) => rustix::fs::flistxattr(fd, buffer),
@@ -564,7 +565,7 @@ impl Named<'_> {
         }
     }
 
-    /// Whether there is any attribute that a new file in its place would lack.
+    /// Returns whether there is any attribute that a new file in its place would lack.
     pub(crate) fn has_attributes(&self) -> bool {
         !matches!(self.list(), Ok(names) if names.is_empty())
             && !matches!(self.list(), Err(Errno::OPNOTSUPP | Errno::NOSYS))

@@ -25,12 +25,12 @@ pub struct Missing {
 }
 
 impl Missing {
-    /// The reason.
+    /// Returns the reason.
     pub fn why(&self) -> io::Error {
         io::Error::from_raw_os_error(self.errno)
     }
 
-    /// Major and minor number of the device.
+    /// Returns major and minor number of the device.
     pub fn numbers(&self) -> (u32, u32) {
         (rustix::fs::major(self.device), rustix::fs::minor(self.device))
     }
@@ -67,7 +67,7 @@ impl Lacks {
         }
     }
 
-    /// Whether something had no room.
+    /// Returns whether something had no room.
     pub(crate) fn is_full(&self) -> bool {
         let full = [Errno::NOSPC, Errno::DQUOT].map(Errno::raw_os_error);
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -80,7 +80,7 @@ impl Lacks {
     }
 }
 
-/// The device that a target is on, or would be, and the topmost directory above it on that device.
+/// Returns the device that a target is on, or would be, and the topmost directory above it on that device.
 fn file_system_of(target: &Path) -> (u64, PathBuf) {
     let device = |path: &Path| {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };

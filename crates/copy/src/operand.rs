@@ -64,7 +64,7 @@ pub(crate) fn stripped(path: &Path) -> PathBuf {
     PathBuf::from(without_slashes(path.as_os_str()))
 }
 
-/// The last component, slashes and all gone; `.` and `..` stay what they are.
+/// Returns the last component, slashes and all gone; `.` and `..` stay what they are.
 fn base(path: &Path) -> OsString {
     let bytes = path.as_os_str().as_bytes();
     let end = bytes.iter().rposition(|byte| *byte != b'/').map_or(0, |at| at + 1);
@@ -73,20 +73,20 @@ fn base(path: &Path) -> OsString {
     OsString::from_vec(bytes.get(start..).unwrap_or_default().to_vec())
 }
 
-/// What stands before the last component. Not by `Path::parent`, which takes `s/.` for `s`.
+/// Returns what stands before the last component. Not by `Path::parent`, which takes `s/.` for `s`.
 pub(crate) fn before(path: &Path, base: &OsStr) -> PathBuf {
     let bytes = path.as_os_str().as_bytes();
     PathBuf::from(OsStr::from_bytes(bytes.strip_suffix(base.as_bytes()).unwrap_or(bytes)))
 }
 
-/// The name that the copy of `source` gets in the directory it goes into. `cp -r dir/.. into` merges into
-/// that directory, as `dir/.` does.
+/// Returns the name that the copy of `source` gets in the directory it goes into. `cp -r dir/.. into` merges
+/// into that directory, as `dir/.` does.
 pub(crate) fn name_in_directory(source: &Path) -> OsString {
     let name = base(source);
     if name.is_empty() || name == ".." { OsString::from(".") } else { name }
 }
 
-/// The path that the copy of an operand gets.
+/// Returns the path that the copy of an operand gets.
 pub(crate) fn target_of(source: &Path, destination: &Destination, options: &Options) -> PathBuf {
     match destination {
         Destination::At(target) => target.clone(),
@@ -105,8 +105,8 @@ pub(crate) fn target_of(source: &Path, destination: &Destination, options: &Opti
 /// Number of operands that are checked ahead.
 const LOOKED_AT: usize = 64;
 
-/// How many of the operands, from the first on, may have entries to be found in them. Those that do not are
-/// files: with them how much there is to do is known before they are copied, which may take long.
+/// Returns how many of the operands, from the first on, may have entries to be found in them. Those that do
+/// not are files: with them how much there is to do is known before they are copied, which may take long.
 fn may_hold_entries(run: &Run<'_>, sources: &[PathBuf]) -> usize {
     if !run.options.recursive {
         return 0;
@@ -129,9 +129,9 @@ pub(crate) enum Left {
 }
 
 impl Left {
-    /// Whether this has to be done before an operand is copied, as far as its source tells. Many operands of
-    /// both kinds (`cp -r from/* to`) are not waited for where `to` was empty; over a tree that is there each
-    /// file is in its turn.
+    /// Returns whether this has to be done before an operand is copied, as far as its source tells. Many
+    /// operands of both kinds (`cp -r from/* to`) are not waited for where `to` was empty; over a tree that
+    /// is there each file is in its turn.
     fn comes_before(self, run: &Run<'_>, source: &Path, directory: bool) -> bool {
         match self {
             Left::Nothing => false,
@@ -142,8 +142,8 @@ impl Left {
         }
     }
 
-    /// Whether this has to be done before an operand is copied, as far as its target tells: one that is there
-    /// as a link or with other names may be one of what is left to be made, or lead to it.
+    /// Returns whether this has to be done before an operand is copied, as far as its target tells: one that
+    /// is there as a link or with other names may be one of what is left to be made, or lead to it.
     fn comes_before_target(self, run: &Run<'_>, dir: &Dir, target: &CStr, directory: bool) -> bool {
         if self == Left::Nothing {
             return false;
@@ -157,7 +157,7 @@ impl Left {
     }
 }
 
-/// Whether a directory lies in one that was made or merged for an operand; in doubt it does.
+/// Returns whether a directory lies in one that was made or merged for an operand; in doubt it does.
 fn is_in_own(run: &Run<'_>, directory: &Path) -> bool {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let identity = |fd: &OwnedFd| rustix::fs::fstat(fd).map(|stat| Facts::from(stat).identity());
@@ -263,7 +263,7 @@ pub(crate) fn operands(
 /// Operands that were met: which file, under which name, and in which directories.
 type Seen = HashMap<(u64, u64, OsString), Vec<PathBuf>>;
 
-/// The directory a path's last component is in.
+/// Returns the directory a path's last component is in.
 fn place_of(path: &Path) -> PathBuf {
     match stripped(path).parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent.to_path_buf(),
@@ -276,14 +276,14 @@ fn is_same(one: &Path, other: &Path) -> bool {
     one == other || matches!((identity(one), identity(other)), (Ok(one), Ok(other)) if one == other)
 }
 
-/// What an operand is.
+/// Returns what an operand is.
 fn facts_of(run: &Run<'_>, source: &Path) -> rustix::io::Result<Facts> {
     let follow = run.options.dereference != Dereference::Never;
     let stat = if follow { rustix::fs::stat(source) } else { rustix::fs::lstat(source) };
     stat.map(Facts::from)
 }
 
-/// Whether an operand was given before, which is told and not an error.
+/// Returns whether an operand was given before, which is told and not an error.
 fn is_repeated(
     run: &Run<'_>,
     worker: &mut Worker<'_, '_>,
@@ -430,13 +430,13 @@ fn open_target(run: &Run<'_>, source: &Path, below: &Path, name: &OsStr) -> Resu
     can_be_synced(run, opened, path)
 }
 
-/// A directory of the user's, links followed.
+/// Returns a directory of the user's, links followed.
 fn open(path: &Path) -> rustix::io::Result<(OwnedFd, OFlags)> {
     open_to_fill(CWD, path, OFlags::empty())
 }
 
-/// A directory to make things in, which has to be one that can be synced where that was asked for: not one
-/// that is held by its path alone. Said before anything is made in it.
+/// Returns a directory to make things in, which has to be one that can be synced where that was asked for:
+/// not one that is held by its path alone. Said before anything is made in it.
 fn can_be_synced(run: &Run<'_>, opened: (OwnedFd, OFlags), path: &Path) -> Result<OwnedFd, Error> {
     let (opened, flags) = opened;
     if run.options.durability != Durability::None && flags.contains(OFlags::PATH) {

@@ -305,7 +305,7 @@ pub enum Engine {
 }
 
 impl Engine {
-    /// The name used on command lines and in reports.
+    /// Returns the name used on command lines and in reports.
     pub fn name(self) -> &'static str {
         match self {
             Engine::Auto => "auto",

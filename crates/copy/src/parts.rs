@@ -27,7 +27,7 @@ pub struct Part {
 }
 
 impl Part {
-    /// Whether the entry with this path below its operand is one of this part.
+    /// Returns whether the entry with this path below its operand is one of this part.
     pub fn has(self, path: &Path) -> bool {
         hash(path.as_os_str().as_bytes()) % u64::from(self.count.max(1)) == u64::from(self.index)
     }
@@ -77,7 +77,8 @@ pub(crate) fn check(options: &Options) -> Result<(), Refusal> {
 }
 
 impl Worker<'_, '_> {
-    /// Whether an entry, which is no directory, is none of this program's. The outcome of one that is not.
+    /// Returns whether an entry, which is no directory, is none of this program's. The outcome of one that is
+    /// not.
     pub(crate) fn of_others(&mut self, entry: &Entry<'_>, facts: &Facts) -> Result<Option<Outcome>, Error> {
         let options = self.run.options;
         let several = options.preserve.links && facts.nlink > 1;

@@ -26,14 +26,14 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// Where the backup is, as the user would write it.
+    /// Returns where the backup is, as the user would write it.
     pub(crate) fn backup_path(&self, entry: &Entry<'_>) -> Option<PathBuf> {
         self.backup.as_ref().map(|name| entry.dir.target_of(name))
     }
 }
 
 impl Worker<'_, '_> {
-    /// What is to happen where the target exists. The user is asked here, if at all.
+    /// Returns what is to happen where the target exists. The user is asked here, if at all.
     pub(crate) fn decide(
         &mut self,
         entry: &Entry<'_>,
@@ -270,7 +270,7 @@ impl PartialOrd for Number {
     }
 }
 
-/// The highest N of `name.~N~`.
+/// Returns the highest N of `name.~N~`.
 fn highest_backup(entry: &Entry<'_>) -> rustix::io::Result<Option<Number>> {
     let listing =
         rustix::fs::openat(entry.handles.target(), c".", crate::dir::OPEN_DIRECTORY, Mode::empty())?;

@@ -55,13 +55,13 @@ impl Facts {
         (self.dev, self.ino)
     }
 
-    /// Whether `later`, taken from the same descriptor, shows the same contents. The change time does not
-    /// count: a link, a mode or an attribute changes it, and no byte.
+    /// Returns whether `later`, taken from the same descriptor, shows the same contents. The change time does
+    /// not count: a link, a mode or an attribute changes it, and no byte.
     pub(crate) fn same_contents(&self, later: &Facts) -> bool {
         self.identity() == later.identity() && self.size == later.size && self.mtime == later.mtime
     }
 
-    /// Whether `later`, taken from the same descriptor, shows the same attributes and contents.
+    /// Returns whether `later`, taken from the same descriptor, shows the same attributes and contents.
     pub(crate) fn unchanged(&self, later: &Facts) -> bool {
         self.same_contents(later) && self.ctime == later.ctime
     }
@@ -77,7 +77,7 @@ pub(crate) struct Side {
 }
 
 impl Side {
-    /// The metadata of what is copied.
+    /// Returns the metadata of what is copied.
     pub(crate) fn copied(&self, follow: bool) -> Facts {
         if follow { self.file.unwrap_or(self.link) } else { self.link }
     }
@@ -222,22 +222,22 @@ pub(crate) fn decide(options: &Options, question: &Question) -> Action {
     }
 }
 
-/// Whether a target that is a link is written through: by contents that are read, not by what else there is,
-/// and not where it will be removed.
+/// Returns whether a target that is a link is written through: by contents that are read, not by what else
+/// there is, and not where it will be removed.
 pub(crate) fn follows_target(options: &Options, source: FileType) -> bool {
     let special = source != FileType::RegularFile && !is_tree(source);
     let written = source == FileType::RegularFile || special && (options.copy_contents || !options.recursive);
     written && options.link == Link::No && options.backup.is_none() && !options.remove_destination
 }
 
-/// Whether the target is not older than its source. A copy that was given its source's time may have lost
-/// some of it to a file system that keeps less, and is not older for that.
+/// Returns whether the target is not older than its source. A copy that was given its source's time may have
+/// lost some of it to a file system that keeps less, and is not older for that.
 fn is_as_young(options: &Options, from: &Facts, to: &Facts) -> bool {
     let kept = if keeps_times(options) { as_kept(from.mtime, to) } else { from.mtime };
     to.mtime >= kept
 }
 
-/// Whether a target has the type, the size and the time that a finished copy of `from` has.
+/// Returns whether a target has the type, the size and the time that a finished copy of `from` has.
 pub(crate) fn looks_complete(options: &Options, from: &Facts, to: &Facts) -> bool {
     let kept = if keeps_times(options) { as_kept(from.mtime, to) } else { from.mtime };
     from.kind == FileType::RegularFile && to.kind == from.kind && to.size == from.size && to.mtime == kept
@@ -247,9 +247,9 @@ fn keeps_times(options: &Options) -> bool {
     options.preserve.timestamps || options.resume
 }
 
-/// A time as the file system of `there` would keep it, judged by the times that file has: without what lies
-/// below the step that all of them are multiples of. The kernel sets one of the three, which has no such step
-/// by chance.
+/// Returns a time as the file system of `there` would keep it, judged by the times that file has: without
+/// what lies below the step that all of them are multiples of. The kernel sets one of the three, which has no
+/// such step by chance.
 pub(crate) fn as_kept((seconds, nanos): (i64, i64), there: &Facts) -> (i64, i64) {
     const SECOND: i64 = 1_000_000_000;
     let times = [there.atime, there.mtime, there.ctime];
@@ -263,7 +263,7 @@ pub(crate) fn as_kept((seconds, nanos): (i64, i64), there: &Facts) -> (i64, i64)
     (if fat { seconds & !1 } else { seconds }, nanos - nanos % step)
 }
 
-/// Whether a kind is copied as itself in a recursive copy.
+/// Returns whether a kind is copied as itself in a recursive copy.
 fn is_tree(kind: FileType) -> bool {
     matches!(kind, FileType::Directory | FileType::Symlink)
 }
@@ -272,7 +272,7 @@ fn leads_to_tree(side: &Side) -> bool {
     side.file.is_some_and(|file| file.kind == FileType::Directory)
 }
 
-/// The answer where both sides are one file and copying would destroy it; `None` where it may go on.
+/// Returns the answer where both sides are one file and copying would destroy it; `None` where it may go on.
 fn same_file(options: &Options, question: &Question, from: Facts, to: Facts) -> Option<Action> {
     let Question { source, target, follow, same_name, .. } = *question;
     let refuse = Some(Action::Refuse(ErrorKind::SameFile));
@@ -364,7 +364,7 @@ mod tests {
         Side { link: facts(kind, ino), file: Some(facts(kind, ino)) }
     }
 
-    /// A link with this inode that leads to `file`.
+    /// Returns a link with this inode that leads to `file`.
     fn link(ino: u64, file: Option<Facts>) -> Side {
         Side { link: facts(FileType::Symlink, ino), file }
     }

@@ -47,7 +47,8 @@ impl Ahead {
         self.told = self.moved;
     }
 
-    /// The file has ended, or begins anew. Returns what was told of it, which is to be taken back.
+    /// Takes note that the file has ended, or begins anew. Returns what was told of it, which is to be taken
+    /// back.
     pub(crate) fn end(&mut self, counts: &Counts) -> u64 {
         let Ahead { told, size, .. } = std::mem::take(self);
         if told > 0 {

@@ -104,7 +104,7 @@ pub(crate) enum Task {
 }
 
 impl Task {
-    /// Whether there may be entries in it that were not seen yet.
+    /// Returns whether there may be entries in it that were not seen yet.
     fn finds(&self) -> bool {
         matches!(self, Task::Scan(..) | Task::Directories(..) | Task::Feed(..))
     }
@@ -169,7 +169,7 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// The next task, waiting for one; `None` when there will be no more.
+    /// Returns the next task, waiting for one; `None` when there will be no more.
     pub(crate) fn take(&self) -> Option<Task> {
         let mut state = self.lock();
         loop {
@@ -188,20 +188,20 @@ impl Queue {
         }
     }
 
-    /// The next task, if there is one now.
+    /// Returns the next task, if there is one now.
     pub(crate) fn try_take(&self) -> Option<Task> {
         self.lock().waiting.pop()
     }
 
-    /// The next task, if there is one now and it is `fit`.
+    /// Returns the next task, if there is one now and it is `fit`.
     pub(crate) fn try_take_if(&self, fit: impl FnOnce(&Task) -> bool) -> Option<Task> {
         let mut state = self.lock();
         let fits = state.waiting.last().is_some_and(fit);
         if fits { state.waiting.pop() } else { None }
     }
 
-    /// Whether a worker waits and nothing is there for it. Without the lock while all are busy: asked before
-    /// every file.
+    /// Returns whether a worker waits and nothing is there for it. Without the lock while all are busy: asked
+    /// before every file.
     pub(crate) fn starves(&self) -> bool {
         self.idle.load(Ordering::Relaxed) > 0 && self.waiting() == 0
     }
@@ -228,13 +228,13 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// A task that finds entries is done, or the operands are. Returns whether it was the last.
+    /// Notes that a task that finds entries is done, or the operands are. Returns whether it was the last.
     pub(crate) fn found(&self) -> bool {
         // AcqRel: the last sees what all of them have counted.
         self.finding.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// How many tasks wait.
+    /// Returns how many tasks wait.
     pub(crate) fn waiting(&self) -> usize {
         self.lock().waiting.len()
     }

@@ -215,13 +215,14 @@ impl Rehearsal<'_> {
         }
     }
 
-    /// Whether a directory on the way is excluded, which was told when it was met.
+    /// Returns whether a directory on the way is excluded, which was told when it was met.
     fn excluded_folders(&self, way: &Path) -> bool {
         self.folders.contains(way)
             && self.exclude.as_ref().is_some_and(|patterns| patterns.excludes(way, true))
     }
 
-    /// Whether a file is as the manifest of the destination has it. What is not sure is read in the source.
+    /// Returns whether a file is as the manifest of the destination has it. What is not sure is read in the
+    /// source.
     fn is_as_listed(&self, name: &Name, facts: &Facts) -> Result<bool, Error> {
         let (Some(manifested), Ok(target)) = (&self.manifested, rustix::fs::lstat(&name.target)) else {
             return Ok(false);
@@ -262,7 +263,7 @@ impl Rehearsal<'_> {
         self.decide(name, facts);
     }
 
-    /// Whether an entry is left to another part, or to the last pass.
+    /// Returns whether an entry is left to another part, or to the last pass.
     fn is_of_others(&self, below: &Path, facts: &Facts) -> bool {
         let Some(part) = self.options.part.filter(|_| facts.kind != FileType::Directory) else {
             return false;
@@ -346,7 +347,7 @@ impl Rehearsal<'_> {
         }
     }
 
-    /// The target, if it is there.
+    /// Returns the target, if it is there.
     fn target_of(&self, name: &Name, source: &Facts) -> rustix::io::Result<Option<Side>> {
         if !name.can_exist {
             return Ok(None);
@@ -391,7 +392,7 @@ impl Rehearsal<'_> {
         plan::decide(self.options, &question)
     }
 
-    /// Whether the source may be read and the target be made, as far as permissions tell.
+    /// Checks whether the source may be read and the target be made, as far as permissions tell.
     fn is_permitted(&self, name: &Name, facts: &Facts, replaces: bool) -> Result<(), Error> {
         let allowed = sys::may_access;
         let reads = self.options.link == Link::No && !self.options.attributes_only;
@@ -472,7 +473,7 @@ impl Rehearsal<'_> {
     }
 }
 
-/// The folder that a path's last component is in.
+/// Returns the folder that a path's last component is in.
 fn folder_of(path: &Path) -> PathBuf {
     let plain = stripped(path);
     let name = plain.file_name().unwrap_or(OsStr::from_bytes(b""));
@@ -485,7 +486,7 @@ fn same_folder(one: &Path, other: &Path) -> bool {
     matches!((identity(one), identity(other)), (Ok(one), Ok(other)) if one == other)
 }
 
-/// Whether `target` would lie in the directory `source`.
+/// Returns whether `target` would lie in the directory `source`.
 fn lies_in(target: &Path, source: &Path) -> bool {
     let (Ok(source), Ok(folder)) = (source.canonicalize(), folder_of(target).canonicalize()) else {
         return false;

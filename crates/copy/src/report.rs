@@ -12,8 +12,8 @@ use std::time::Duration;
 
 /// Receives the events of a copy. Called from every worker, at the same time.
 pub trait Observer: Sync {
-    /// Whether [`event`](Self::event) wants [`Event::Copied`] and [`Event::Skipped`]: their paths cost
-    /// time for each entry. Errors are reported in any case.
+    /// Returns whether [`event`](Self::event) wants [`Event::Copied`] and [`Event::Skipped`]: their paths
+    /// cost time for each entry. Errors are reported in any case.
     fn wants_entries(&self) -> bool {
         false
     }
@@ -209,7 +209,7 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// Whether every entry is accounted for.
+    /// Returns whether every entry is accounted for.
     pub fn balance(&self) -> bool {
         self.scanned == self.copied + self.skipped + self.failed
     }
@@ -259,7 +259,7 @@ pub(crate) fn count(counter: &AtomicU64, more: u64) {
 }
 
 impl Control {
-    /// Nothing counted, not cancelled.
+    /// Makes a control with nothing counted, not cancelled.
     pub fn new() -> Control {
         Control::default()
     }
@@ -269,18 +269,18 @@ impl Control {
         self.cancelled.store(true, Ordering::Relaxed);
     }
 
-    /// Whether [`cancel`](Self::cancel) was called.
+    /// Returns whether [`cancel`](Self::cancel) was called.
     pub fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::Relaxed)
     }
 
-    /// Whether every entry has been found, so that `scanned` in [`totals`](Self::totals) asked for later is
-    /// the whole.
+    /// Returns whether every entry has been found, so that `scanned` in [`totals`](Self::totals) asked for
+    /// later is the whole.
     pub fn scan_is_done(&self) -> bool {
         self.scan_done.load(Ordering::Acquire)
     }
 
-    /// Large files that are being copied now.
+    /// Returns the large files that are being copied now.
     pub fn underway(&self) -> Underway {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counts = &self.counts;
@@ -291,7 +291,7 @@ impl Control {
         }
     }
 
-    /// The counts so far: small files some at a time, and the bytes of large ones as they are moved.
+    /// Returns the counts so far: small files some at a time, and the bytes of large ones as they are moved.
     pub fn totals(&self) -> Totals {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counts = &self.counts;
@@ -361,7 +361,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether everything requested was done.
+    /// Returns whether everything requested was done.
     pub fn is_success(&self) -> bool {
         self.totals.errors == 0
             && self.totals.failed == 0

@@ -236,7 +236,7 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// A source was found, and is held by its path: only a regular file is opened.
+    /// Takes a source that was found, and is held by its path: only a regular file is opened.
     fn source_is_known(&mut self, flight: &mut Flight, index: usize, result: i32) -> io::Result<()> {
         if result < 0 {
             return self.not_found(flight, index, result);
@@ -256,7 +256,7 @@ impl Worker<'_, '_> {
         flight.open(index, flags.bits() as i32)
     }
 
-    /// A source could not be looked at or opened.
+    /// Takes a source that could not be looked at or opened.
     fn not_found(&mut self, flight: &mut Flight, index: usize, result: i32) -> io::Result<()> {
         let why = Errno::from_raw_os_error(-result);
         let passing = matches!(why, Errno::INTR | Errno::AGAIN | Errno::CANCELED);
@@ -436,7 +436,7 @@ enum Cached {
     No,
 }
 
-/// The entry of a batch's name.
+/// Returns the entry of a batch's name.
 pub(crate) fn entry_of<'e>(batch: &'e Batch, name: &'e std::ffi::CStr) -> Entry<'e> {
     Entry {
         dir: &batch.dir,

@@ -167,7 +167,7 @@ pub(crate) fn own_files<'a>(sources: &'a [PathBuf], options: &'a Options) -> imp
     own.into_iter().flatten().map(PathBuf::as_path).chain(from).chain(sources.iter().map(PathBuf::as_path))
 }
 
-/// What a manifest's paths are relative to: the directory that was copied into, or that the copy is.
+/// Returns what a manifest's paths are relative to: the directory that was copied into, or that the copy is.
 pub(crate) fn root_of(sources: &[PathBuf], destination: &Destination) -> PathBuf {
     match destination {
         Destination::Into(directory) => directory.clone(),

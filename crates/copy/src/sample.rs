@@ -44,7 +44,7 @@ pub(crate) struct Sample {
 }
 
 impl Sample {
-    /// The first read of a file that is needed for its bytes: a read like any other, and a look.
+    /// Returns the first read of a file that is needed for its bytes: a read like any other, and a look.
     pub(crate) fn read(
         &mut self,
         source: BorrowedFd<'_>,
@@ -112,8 +112,8 @@ impl Sample {
         self.waited += waited;
     }
 
-    /// Whether files wait for a disk, once there are enough of them; then others are looked at. A single one
-    /// shows nothing: it may be new, and where time is all there is, another program had the CPU.
+    /// Returns whether files wait for a disk, once there are enough of them; then others are looked at. A
+    /// single one shows nothing: it may be new, and where time is all there is, another program had the CPU.
     pub(crate) fn judge(&mut self) -> Option<bool> {
         if self.files < FILES {
             return None;
@@ -131,7 +131,7 @@ mod tests {
     use std::io::{Seek, Write};
     use std::os::fd::AsFd;
 
-    /// What is found where the kernel does not say what is cached.
+    /// Returns what is found where the kernel does not say what is cached.
     fn timed(waits: &[u64]) -> Option<bool> {
         let mut sample = Sample::default();
         waits.iter().for_each(|wait| sample.add(Duration::from_micros(*wait)));

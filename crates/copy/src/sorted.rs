@@ -87,7 +87,7 @@ pub(crate) struct Sorted {
 }
 
 impl Sorted {
-    /// The next line; of lines with one key the last.
+    /// Returns the next line; of lines with one key the last.
     pub(crate) fn next(&mut self) -> io::Result<Option<Keyed>> {
         while let Some(Reverse((key, index, line))) = self.heads.pop() {
             if let Some((key, line)) = self.runs.get_mut(index).map_or(Ok(None), Run::next)? {

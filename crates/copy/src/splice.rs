@@ -18,7 +18,7 @@ use std::io;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 
 impl Worker<'_, '_> {
-    /// The source is open: the target comes next.
+    /// Goes on with the target, once the source is open.
     pub(crate) fn splice_begin(&mut self, flight: &mut Flight, index: usize) -> io::Result<()> {
         let Some(slot) = flight.slots.get_mut(index) else { return Ok(()) };
         if slot.pipe.is_none() {
@@ -42,7 +42,7 @@ impl Worker<'_, '_> {
         flight.create(index, CREATE.bits() as i32, mode)
     }
 
-    /// A step of the pipe's way is done.
+    /// Takes the end of a step of the pipe's way.
     pub(crate) fn splice_step(
         &mut self,
         flight: &mut Flight,

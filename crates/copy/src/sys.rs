@@ -48,7 +48,7 @@ pub(crate) fn wait_written(file: BorrowedFd<'_>) -> Result<(), Errno> {
     sync_range(file, libc::SYNC_FILE_RANGE_WRITE | wait)
 }
 
-/// The whole of a file: from 0, and a length of 0 means to the end.
+/// Syncs the whole of a file: from 0, and a length of 0 means to the end.
 fn sync_range(file: BorrowedFd<'_>, flags: libc::c_uint) -> Result<(), Errno> {
     // SAFETY: the descriptor is open as long as it is borrowed; the other arguments are integers, and the
     // call reads and writes no memory of this process.
@@ -64,8 +64,8 @@ pub(crate) fn sync_data(file: impl AsFd) -> Result<(), Errno> {
     }
 }
 
-/// Whether this process may do something with a file. Old filters answer EPERM to `faccessat2`, by which libc
-/// asks for the effective user; access(2) asks for the real one, mostly the same.
+/// Asks whether this process may do something with a file. Old filters answer EPERM to `faccessat2`, by which
+/// libc asks for the effective user; access(2) asks for the real one, mostly the same.
 pub(crate) fn may_access(path: &Path, access: Access) -> Result<(), Errno> {
     match rustix::fs::accessat(CWD, path, access, AtFlags::EACCESS) {
         Err(Errno::PERM | Errno::NOSYS | Errno::INVAL | Errno::OPNOTSUPP) => rustix::fs::access(path, access),
@@ -82,8 +82,8 @@ pub fn descriptors() -> usize {
     limit.saturating_sub(open_descriptors(limit).saturating_sub(STANDARD)).max(1)
 }
 
-/// The number of descriptors this process may have. Where a filter refuses the question it is the usual one;
-/// rustix takes that for impossible.
+/// Returns the number of descriptors this process may have. Where a filter refuses the question it is the
+/// usual one; rustix takes that for impossible.
 fn descriptors_max() -> usize {
     const USUAL: usize = 1024;
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
@@ -95,8 +95,8 @@ fn descriptors_max() -> usize {
     }
 }
 
-/// The number of descriptors below `limit` that are open. Without /proc the first of them are tried one by
-/// one, as many as can be short of what a copy needs.
+/// Returns the number of descriptors below `limit` that are open. Without /proc the first of them are tried
+/// one by one, as many as can be short of what a copy needs.
 fn open_descriptors(limit: usize) -> usize {
     const TRIED_MOST: usize = 4096;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -118,7 +118,8 @@ fn open_descriptors(limit: usize) -> usize {
     open.saturating_sub(1)
 }
 
-/// The error of a libc function that answers 0 or -1. To be called before anything else can set `errno`.
+/// Takes the error of a libc function that answers 0 or -1. To be called before anything else can set
+/// `errno`.
 fn answered(answer: impl Into<libc::c_long>) -> Result<(), Errno> {
     if answer.into() == 0 {
         Ok(())
@@ -148,7 +149,7 @@ pub(crate) fn chown(file: impl AsFd, uid: Option<u32>, gid: Option<u32>) -> Resu
     answered(unsafe { libc::fchown(file.as_fd().as_raw_fd(), uid, gid) })
 }
 
-/// Whether a pattern of a shell matches a name. Slashes and leading dots are like all else.
+/// Returns whether a pattern of a shell matches a name. Slashes and leading dots are like all else.
 pub(crate) fn matches(pattern: &CStr, name: &CStr) -> bool {
     // SAFETY: both are strings that end in NUL; the call reads them and writes no memory of this process.
     unsafe { libc::fnmatch(pattern.as_ptr(), name.as_ptr(), 0) == 0 }

@@ -136,8 +136,8 @@ impl Worker<'_, '_> {
         Ok(Compared::Cancelled)
     }
 
-    /// The hash of what is at an entry's target, where that is a regular file; or behind it, where the target
-    /// is a link that is written through.
+    /// Returns the hash of what is at an entry's target, where that is a regular file; or behind it, where
+    /// the target is a link that is written through.
     pub(crate) fn hash_target(&mut self, entry: &Entry<'_>) -> Result<Option<blake3::Hash>, Error> {
         let failed = |why| entry.target_error(ErrorKind::Read, why);
         let open = |nofollow: OFlags| {

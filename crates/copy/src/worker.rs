@@ -101,7 +101,7 @@ pub(crate) struct Run<'a> {
 pub(crate) type MadeAs = ((u64, u64), (u64, u64), CString);
 
 impl Run<'_> {
-    /// Whether nothing new may begin.
+    /// Returns whether nothing new may begin.
     pub(crate) fn stopped(&self) -> bool {
         self.control.is_cancelled()
     }
@@ -114,7 +114,7 @@ impl Run<'_> {
         }
     }
 
-    /// Whether the target of an operand, `identity`, was made for another.
+    /// Returns whether the target of an operand, `identity`, was made for another.
     pub(crate) fn was_created(&self, entry: &Entry<'_>, identity: (u64, u64)) -> bool {
         self.made.lock().unwrap_or_else(PoisonError::into_inner).contains(&made_as(entry, identity))
     }
@@ -134,7 +134,7 @@ impl Run<'_> {
     }
 }
 
-/// The directory of an operand is a place. Its facts are those of the target's side.
+/// Returns what an operand was made as: its directory is a place. Its facts are those of the target's side.
 fn made_as(entry: &Entry<'_>, identity: (u64, u64)) -> MadeAs {
     (identity, entry.dir.facts.identity(), entry.target.to_owned())
 }

@@ -60,7 +60,7 @@ impl UnixAddr {
         }
     }
 
-    /// Whether the address is empty.
+    /// Returns whether the address is empty.
     pub fn is_unnamed(&self) -> bool {
         self.0 == Name::Unnamed
     }

@@ -163,7 +163,7 @@ impl Pool {
         (state, waited.timed_out())
     }
 
-    /// The same for loom, which has no time: a wait may time out at any moment.
+    /// Returns the same for loom, which has no time: a wait may time out at any moment.
     #[cfg(ringroad_loom)]
     fn idle<'a>(&self, state: MutexGuard<'a, State>) -> (MutexGuard<'a, State>, bool) {
         let state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);

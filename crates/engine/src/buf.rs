@@ -101,7 +101,7 @@ pub trait IoBuf: sealed::Sealed + Sized + 'static {
     fn into_buf(self) -> Loan;
     #[doc(hidden)]
     fn from_buf(loan: Loan) -> Self;
-    /// The bytes that would be sent, for a layer that sends something else in their place.
+    /// Returns the bytes that would be sent, for a layer that sends something else in their place.
     fn bytes(&self) -> &[u8];
 }
 

@@ -25,7 +25,7 @@ impl<'a> Caller<'a> {
         Caller { waker, spare: Cell::new(Some(waker.clone())) }
     }
 
-    /// Whether this waker would wake the same task.
+    /// Returns whether this waker would wake the same task.
     #[inline]
     pub(crate) fn is(&self, waker: &Waker) -> bool {
         waker.will_wake(self.waker)

@@ -55,7 +55,7 @@ impl Target {
         (self.number <= FIRST_PLACE).then(|| (FIRST_PLACE - self.number) as u32)
     }
 
-    /// Whether this is a direct connection.
+    /// Returns whether this is a direct connection.
     #[inline]
     pub(crate) fn is_direct(self) -> bool {
         self.number <= FIRST_PLACE
@@ -147,7 +147,7 @@ impl Entry {
         was
     }
 
-    /// Whether no recorded state prevents a send.
+    /// Returns whether no recorded state prevents a send.
     #[inline]
     pub(crate) fn may_send(&self) -> bool {
         self.send == NONE && self.marks & (Mark::Broken as u8 | Mark::SendCancelled as u8) == 0
@@ -158,12 +158,12 @@ impl Entry {
         self.descriptor.as_ref()
     }
 
-    /// Whether no operation is in flight.
+    /// Returns whether no operation is in flight.
     pub(crate) fn is_idle(&self) -> bool {
         self.receive == NONE && self.send == NONE && self.with_driver == 0
     }
 
-    /// Whether no operation is in flight and no result is kept.
+    /// Returns whether no operation is in flight and no result is kept.
     pub(crate) fn is_untouched(&self) -> bool {
         self.is_idle() && self.marks == 0 && !self.has_left_something()
     }
@@ -192,7 +192,7 @@ impl Entry {
         std::mem::replace(&mut self.failed, 0).into()
     }
 
-    /// Whether bytes or an errno are kept for the next receive.
+    /// Returns whether bytes or an errno are kept for the next receive.
     #[inline]
     pub(crate) fn has_left_something(&self) -> bool {
         self.marks & (Mark::Ended as u8 | Mark::ReceiveCancelled as u8) != 0
@@ -269,14 +269,14 @@ impl Table {
         self.entries[index as usize].target(index)
     }
 
-    /// Whether the generation is current and the owner has not dropped it.
+    /// Returns whether the generation is current and the owner has not dropped it.
     pub(crate) fn is_open(&self, target: Target) -> bool {
         self.entries.get(target.index as usize).is_some_and(|entry| {
             entry.generation == target.generation && entry.descriptor.is_some() && !entry.is(Mark::Closing)
         })
     }
 
-    /// Whether the generation is current, closing or not.
+    /// Returns whether the generation is current, closing or not.
     pub(crate) fn is_current(&self, target: Target) -> bool {
         let entry = self.entries.get(target.index as usize);
         entry.is_some_and(|entry| entry.generation == target.generation && entry.descriptor.is_some())

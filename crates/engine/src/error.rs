@@ -40,7 +40,7 @@ impl Error {
         }))
     }
 
-    /// An error of a protocol that is laid over a stream, so that code above has one type of errors:
+    /// Returns an error of a protocol that is laid over a stream, so that code above has one type of errors:
     /// `operation` by its kernel name, and why it failed in the protocol's words or by a number of the
     /// system's.
     #[cold]
@@ -110,15 +110,15 @@ impl Error {
         self.0.source.raw_os_error()
     }
 
-    /// Whether a limit of the driver was reached, not one of the machine: on select a descriptor number
-    /// without a bit in its sets, on threads the number of workers. Other descriptors are not affected, and
-    /// an accept may be repeated: select has closed the connection, and from then on accepting waits until a
-    /// low number is free.
+    /// Returns whether a limit of the driver was reached, not one of the machine: on select a descriptor
+    /// number without a bit in its sets, on threads the number of workers. Other descriptors are not
+    /// affected, and an accept may be repeated: select has closed the connection, and from then on accepting
+    /// waits until a low number is free.
     pub fn is_driver_limit(&self) -> bool {
         self.0.is_driver_limit
     }
 
-    /// Whether the operation was cancelled, and had no effect.
+    /// Returns whether the operation was cancelled, and had no effect.
     pub fn is_cancelled(&self) -> bool {
         self.raw_os_error() == Some(libc::ECANCELED)
     }

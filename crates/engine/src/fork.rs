@@ -37,7 +37,7 @@ impl Origin {
         Origin(FORKS.load(Ordering::Relaxed))
     }
 
-    /// Whether this process created the value, not an ancestor.
+    /// Returns whether this process created the value, not an ancestor.
     #[inline]
     pub(crate) fn is_here(self) -> bool {
         self.0 == FORKS.load(Ordering::Relaxed)

@@ -327,7 +327,7 @@ impl Inflight {
         self.slot(index).serve();
     }
 
-    /// Whether a future waits for it.
+    /// Returns whether a future waits for it.
     pub(crate) fn is_waited_for(&mut self, token: Token) -> bool {
         self.live(token).flags & AWAITED != 0
     }
@@ -337,12 +337,12 @@ impl Inflight {
         self.live(token).flags |= AWAITED;
     }
 
-    /// Whether it was never submitted.
+    /// Returns whether it was never submitted.
     pub(crate) fn is_new(&mut self, token: Token) -> bool {
         self.live(token).event == Event::Made
     }
 
-    /// Whether a task has requested its cancel.
+    /// Returns whether a task has requested its cancel.
     pub(crate) fn is_cancel_asked(&mut self, token: Token) -> bool {
         self.live(token).flags & CANCEL_ASKED != 0
     }
@@ -505,7 +505,8 @@ impl Inflight {
         Some(outcome)
     }
 
-    /// Whether the standing receive in slot `index` has bytes, the end or an error that no future has taken.
+    /// Returns whether the standing receive in slot `index` has bytes, the end or an error that no future has
+    /// taken.
     pub(crate) fn has_news(&mut self, index: u32) -> bool {
         let slot = self.slot(index);
         if matches!(slot.memory, Memory::Items(Items { count: 1.., .. })) {
@@ -519,7 +520,7 @@ impl Inflight {
             }
     }
 
-    /// What a standing operation has for its future.
+    /// Returns what a standing operation has for its future.
     #[inline]
     pub(crate) fn next(&mut self, token: Token) -> Next {
         let slot = self.live(token);
@@ -566,7 +567,7 @@ impl Inflight {
         Next::Again
     }
 
-    /// Whether the stream of this receive is in bulk.
+    /// Returns whether the stream of this receive is in bulk.
     #[inline]
     pub(crate) fn is_bulk(&mut self, index: u32) -> bool {
         self.slot(index).is_bulk()
@@ -583,8 +584,8 @@ impl Inflight {
         self.slot(index).brought(bytes, buffer_bytes);
     }
 
-    /// Whether a receive in bulk is to be submitted again, now that its last lease was taken, before its task
-    /// asks; it is then Queued. For direct streams, where no receive can be attempted.
+    /// Returns whether a receive in bulk is to be submitted again, now that its last lease was taken, before
+    /// its task asks; it is then Queued. For direct streams, where no receive can be attempted.
     #[inline]
     pub(crate) fn asks_ahead(&mut self, token: Token) -> bool {
         let slot = self.live(token);
@@ -794,7 +795,7 @@ impl Slot {
         }
     }
 
-    /// Whether it is a receive in bulk.
+    /// Returns whether it is a receive in bulk.
     #[inline]
     pub(crate) fn is_bulk(&self) -> bool {
         self.flags & BULK != 0

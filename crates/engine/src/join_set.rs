@@ -85,7 +85,7 @@ impl<T: 'static> JoinSet<T> {
         self.tasks.len()
     }
 
-    /// Whether every task was joined.
+    /// Returns whether every task was joined.
     pub fn is_empty(&self) -> bool {
         self.tasks.is_empty()
     }

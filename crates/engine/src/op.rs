@@ -76,13 +76,14 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Whether it stays with the driver and may complete more than once.
+    /// Returns whether it stays with the driver and may complete more than once.
     #[inline]
     pub(crate) fn is_standing(self) -> bool {
         matches!(self, Kind::Accept | Kind::Receive)
     }
 
-    /// Whether it waits for input. A descriptor has at most one such operation at a time, and one for output.
+    /// Returns whether it waits for input. A descriptor has at most one such operation at a time, and one for
+    /// output.
     #[inline]
     pub(crate) fn is_inward(self) -> bool {
         match self {

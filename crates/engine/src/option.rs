@@ -60,7 +60,7 @@ impl SocketOption {
         }
     }
 
-    /// Whether a close would wait for the peer.
+    /// Returns whether a close would wait for the peer.
     pub(crate) fn lingers(self) -> bool {
         matches!(self, SocketOption::Linger(Some(span)) if !span.is_zero())
     }

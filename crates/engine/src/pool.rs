@@ -329,7 +329,7 @@ impl Lease {
         Lease(Inner::Nothing)
     }
 
-    /// Whether this is the end of a stream: no bytes and no buffer.
+    /// Returns whether this is the end of a stream: no bytes and no buffer.
     #[inline]
     pub(crate) fn is_nothing(&self) -> bool {
         matches!(self.0, Inner::Nothing)
@@ -351,7 +351,7 @@ impl Lease {
         }
     }
 
-    /// Whether no bytes are left: the end of the stream, or all were consumed.
+    /// Returns whether no bytes are left: the end of the stream, or all were consumed.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -395,7 +395,7 @@ impl Lease {
         }
     }
 
-    /// Whether the bytes are in a buffer of the pool.
+    /// Returns whether the bytes are in a buffer of the pool.
     pub fn is_pooled(&self) -> bool {
         matches!(self.0, Inner::Pooled { .. })
     }
@@ -611,7 +611,7 @@ mod tests {
         assert_eq!(all.len(), 8);
     }
 
-    /// A lease of a large buffer that holds `bytes`.
+    /// Returns a lease of a large buffer that holds `bytes`.
     fn large_lease_of(pool: &Rc<Pool>, bytes: usize) -> Lease {
         let mut large = pool.take_large();
         let span = large.span();

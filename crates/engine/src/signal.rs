@@ -240,7 +240,7 @@ impl Signals {
 }
 
 impl Signal {
-    /// Whether it can be caught, without catching it.
+    /// Checks whether it can be caught, without catching it.
     fn check(self) -> io::Result<()> {
         if signal_hook::consts::FORBIDDEN.contains(&self.0) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it cannot be waited for"));

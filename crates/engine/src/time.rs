@@ -38,9 +38,9 @@ pub struct Sleep {
 }
 
 impl Sleep {
-    /// Whether it ends at its next poll: it has no length, or has ended before. Such a poll counts against
-    /// the task's budget, or a loop of them would stop the runtime. The end of one that waits does not: a
-    /// task that always uses its budget up still gets it.
+    /// Returns whether it ends at its next poll: it has no length, or has ended before. Such a poll counts
+    /// against the task's budget, or a loop of them would stop the runtime. The end of one that waits does
+    /// not: a task that always uses its budget up still gets it.
     fn is_immediate(&self) -> bool {
         self.timer.is_none() && self.span.is_zero()
     }

@@ -148,8 +148,8 @@ pub async fn reach(flow: &mut Flow, endpoint: &impl Endpoint) -> Response {
     }
 }
 
-/// The endpoint's answer, if its head is there in time. Otherwise the endpoint's work is dropped, as when the
-/// client has gone.
+/// Returns the endpoint's answer, if its head is there in time. Otherwise the endpoint's work is dropped, as
+/// when the client has gone.
 async fn in_time(left: Duration, flow: &mut Flow, endpoint: &impl Endpoint) -> Response {
     match time::timeout(left, endpoint.answer(flow)).await {
         Ok(response) => response,

@@ -9,8 +9,8 @@ use ringroad_http::Fields;
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv6Addr};
 
-/// What a client is counted by: its address, of IPv6 its network of 64 bits, since one client has all of
-/// that.
+/// Returns what a client is counted by: its address, of IPv6 its network of 64 bits, since one client has all
+/// of that.
 pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (!0 << 64))),
@@ -42,14 +42,14 @@ pub struct Trust {
 }
 
 impl Trust {
-    /// Whether a peer is a listed proxy. An IPv4 address in IPv6 form is the IPv4 address.
+    /// Returns whether a peer is a listed proxy. An IPv4 address in IPv6 form is the IPv4 address.
     pub fn is_proxy(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         self.proxies.iter().any(|network| network.contains(&address))
     }
 
-    /// The client's address: the peer's, or what a listed proxy says. `lines` gives the values of a header
-    /// line, in their order.
+    /// Returns the client's address: the peer's, or what a listed proxy says. `lines` gives the values of a
+    /// header line, in their order.
     pub fn client<'l, I>(&self, peer: IpAddr, lines: impl Fn(&str) -> I) -> IpAddr
     where
         I: Iterator<Item = &'l [u8]>,
@@ -98,7 +98,7 @@ fn words(line: &[u8]) -> Vec<String> {
     words
 }
 
-/// An address as proxies write it: bare, in brackets, with or without a port.
+/// Returns an address as proxies write it: bare, in brackets, with or without a port.
 fn address(text: &str) -> Option<IpAddr> {
     let text = text.trim().trim_matches('"');
     if let Ok(address) = text.parse::<IpAddr>() {
@@ -111,21 +111,22 @@ fn address(text: &str) -> Option<IpAddr> {
     inner.parse::<IpAddr>().ok().map(|address| address.to_canonical())
 }
 
-/// The `for` of one element of `Forwarded`.
+/// Returns the `for` of one element of `Forwarded`.
 fn forwarded_for(element: &str) -> Option<IpAddr> {
     let pairs = element.split(';').filter_map(|pair| pair.split_once('='));
     let (_, value) = pairs.rev().find(|(name, _)| name.trim().eq_ignore_ascii_case("for"))?;
     address(value)
 }
 
-/// The value of a line that proxies write. Of several lines the last: those before it are of the client, or
-/// of proxies further away.
+/// Returns the value of a line that proxies write. Of several lines the last: those before it are of the
+/// client, or of proxies further away.
 pub fn told<'f>(fields: Fields<'f>, name: &str) -> Option<&'f str> {
     fields.get_all(name).last().and_then(|value| str::from_utf8(value).ok())
 }
 
-/// The host that the nearest proxy was asked for (`X-Forwarded-Host`), with its port if one was given. Each
-/// proxy adds it behind what its client has sent, which may be anything; what is no host says nothing.
+/// Returns the host that the nearest proxy was asked for (`X-Forwarded-Host`), with its port if one was
+/// given. Each proxy adds it behind what its client has sent, which may be anything; what is no host says
+/// nothing.
 pub fn told_host(fields: Fields<'_>) -> Option<&str> {
     let host = told(fields, "x-forwarded-host")?.rsplit(',').next().unwrap_or_default().trim();
     ringroad_wire::is_host(host.as_bytes()).then_some(host)

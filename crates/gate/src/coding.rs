@@ -18,7 +18,7 @@ impl Coding {
     /// The best first, of those that a client likes equally.
     pub const ALL: [Coding; 3] = [Coding::Brotli, Coding::Zstd, Coding::Gzip];
 
-    /// As in `Content-Encoding`.
+    /// Returns its name, as in `Content-Encoding`.
     pub const fn name(self) -> &'static str {
         match self {
             Coding::Brotli => "br",
@@ -27,7 +27,7 @@ impl Coding {
         }
     }
 
-    /// What is appended to the file's name.
+    /// Returns what is appended to the file's name.
     pub const fn suffix(self) -> &'static str {
         match self {
             Coding::Brotli => ".br",
@@ -48,7 +48,7 @@ impl Coding {
         })
     }
 
-    /// Whether bytes begin as this coding does; `None` if it has no mark of its own.
+    /// Returns whether bytes begin as this coding does; `None` if it has no mark of its own.
     pub fn marks(self, bytes: &[u8]) -> Option<bool> {
         match self {
             Coding::Brotli => None,
@@ -57,7 +57,7 @@ impl Coding {
         }
     }
 
-    /// Its place in a set.
+    /// Returns its place in a set.
     pub const fn bit(self) -> u8 {
         1 << self as u8
     }
@@ -66,8 +66,8 @@ impl Coding {
 /// A set of all codings.
 pub const ALL_BITS: u8 = Coding::Brotli.bit() | Coding::Zstd.bit() | Coding::Gzip.bit();
 
-/// The codings of `there` (a set of [`Coding::bit`]s) that the client accepts, highest weight first. Codings
-/// with a lower weight than `identity` are left out.
+/// Returns the codings of `there` (a set of [`Coding::bit`]s) that the client accepts, highest weight first.
+/// Codings with a lower weight than `identity` are left out.
 pub fn accepted(fields: Fields<'_>, there: u8) -> impl Iterator<Item = Coding> + use<> {
     let mut weights = [None; 3];
     let (mut identity, mut rest) = (None, None);

@@ -18,7 +18,8 @@ const MONTHS: [&str; 12] =
     ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
 impl Stamp {
-    /// One before 1970 is taken for the first of that year, one after 9999 for the last of that.
+    /// Makes the stamp of a time. One before 1970 is taken for the first of that year, one after 9999 for the
+    /// last of that.
     pub fn at(time: SystemTime) -> Stamp {
         let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
         let since = since.min(Duration::from_secs(LAST_SECOND));
@@ -33,29 +34,29 @@ impl Stamp {
         MONTHS.iter().position(|month| *month == self.part(8, 11)).map_or(1, |at| at + 1)
     }
 
-    /// `06/Nov/1994:08:49:37 +0000`, as in the combined log.
+    /// Writes it as `06/Nov/1994:08:49:37 +0000`, as in the combined log.
     pub fn combined(&self) -> String {
         format!("{}/{}/{}:{} +0000", self.part(5, 7), self.part(8, 11), self.part(12, 16), self.part(17, 25))
     }
 
-    /// `Nov  6 08:49:37`, as syslog(3) writes it.
+    /// Writes it as `Nov  6 08:49:37`, as syslog(3) writes it.
     pub fn bsd(&self) -> String {
         let day = self.part(5, 7).trim_start_matches('0');
         format!("{} {day:>2} {}", self.part(8, 11), self.part(17, 25))
     }
 
-    /// `1994-11-06 08:49`
+    /// Writes it as `1994-11-06 08:49`
     pub fn minutes(&self) -> String {
         format!("{}-{:02}-{} {}", self.part(12, 16), self.month(), self.part(5, 7), self.part(17, 22))
     }
 
-    /// `1994-11-06T08:49:37`, to which a fraction and `Z` are appended (RFC 3339).
+    /// Writes it as `1994-11-06T08:49:37`, to which a fraction and `Z` are appended (RFC 3339).
     pub fn seconds(&self) -> String {
         format!("{}-{:02}-{}T{}", self.part(12, 16), self.month(), self.part(5, 7), self.part(17, 25))
     }
 }
 
-/// `1994-11-06T08:49:37.000Z` (RFC 3339).
+/// Writes it as `1994-11-06T08:49:37.000Z` (RFC 3339).
 pub fn rfc3339(time: SystemTime) -> String {
     let millis = time.duration_since(UNIX_EPOCH).unwrap_or_default().subsec_millis();
     format!("{}.{millis:03}Z", Stamp::at(time).seconds())

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// Something that was configured: a feature of a route, or a named table such as `[limit.NAME]`.
 pub trait Configured: Any + Send + Sync + fmt::Debug {
-    /// Whether `other` was configured in the same way. What is the same stays itself over a reload.
+    /// Returns whether `other` was configured in the same way. What is the same stays itself over a reload.
     fn same_as(&self, other: &dyn Any) -> bool;
 
     /// Takes over the state of the one with the same name, or of the same route, that was in force before,
@@ -24,8 +24,8 @@ pub trait Configured: Any + Send + Sync + fmt::Debug {
         let _ = before;
     }
 
-    /// The work that goes on for it beside requests, such as fetching keys, unless it is under way already.
-    /// It ends by itself when this is no longer in force.
+    /// Returns the work that goes on for it beside requests, such as fetching keys, unless it is under way
+    /// already. It ends by itself when this is no longer in force.
     fn tend(self: Arc<Self>) -> Option<Tending> {
         None
     }
@@ -39,7 +39,7 @@ pub trait Configured: Any + Send + Sync + fmt::Debug {
 /// A piece of work beside requests: called on the thread that does it.
 pub type Tending = Box<dyn FnOnce() -> Later<'static, ()> + Send>;
 
-/// Whether both are of one type and equal: the usual [`Configured::same_as`].
+/// Returns whether both are of one type and equal: the usual [`Configured::same_as`].
 pub fn same<T: PartialEq + 'static>(one: &T, other: &dyn Any) -> bool {
     other.downcast_ref::<T>().is_some_and(|other| one == other)
 }
@@ -60,7 +60,7 @@ pub trait Feature: Configured {
         &[]
     }
 
-    /// Whether it asks the endpoint by itself, without a client's request.
+    /// Returns whether it asks the endpoint by itself, without a client's request.
     fn asks_again(&self) -> bool {
         false
     }
@@ -70,7 +70,7 @@ pub trait Feature: Configured {
         &[]
     }
 
-    /// The longest body that the route takes, in place of the server's limit.
+    /// Returns the longest body that the route takes, in place of the server's limit.
     fn body_bytes(&self) -> Option<u64> {
         None
     }
@@ -164,7 +164,7 @@ impl NamedTables {
         self.tables.push((family, name, table));
     }
 
-    /// The table of this name, or the sentence that there is none.
+    /// Returns the table of this name, or the sentence that there is none.
     ///
     /// # Errors
     /// There is no such table, or it was wrong, which is noted at its place.
@@ -181,7 +181,7 @@ impl NamedTables {
         }))
     }
 
-    /// The tables of a family with their names, in the order in which they are written.
+    /// Returns the tables of a family with their names, in the order in which they are written.
     pub fn of<'t, T: Configured>(&'t self, family: &'t str) -> impl Iterator<Item = (&'t str, &'t T)> {
         let of_family = self.tables.iter().filter(move |(own, ..)| *own == family);
         of_family.filter_map(|(_, name, table)| {
@@ -200,7 +200,7 @@ impl NamedTables {
         }
     }
 
-    /// The work that goes on beside requests for tables.
+    /// Returns the work that goes on beside requests for tables.
     pub fn tend(&self) -> impl Iterator<Item = Tending> {
         self.tables.iter().filter_map(|(_, _, table)| Arc::clone(table).tend())
     }

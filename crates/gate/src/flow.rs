@@ -132,7 +132,7 @@ pub const HOP_NAMES_MAX: usize = 16;
 /// Words of `Connection` that name no line, and lines that say something to this server and stay here anyway.
 const KEPT_OF_HOP: &[&str] = &["close", "keep-alive", "te", "upgrade"];
 
-/// The clock of decisions: since `epoch`, and an hour, so that no time before a start is below 0.
+/// Returns the clock of decisions: since `epoch`, and an hour, so that no time before a start is below 0.
 pub fn clock(epoch: Instant) -> u64 {
     let since = epoch.elapsed() + Duration::from_secs(3600);
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
@@ -377,7 +377,7 @@ impl Flow {
         context.client()
     }
 
-    /// `https` or `http`, as the client speaks it: what a trusted proxy says counts.
+    /// Returns `https` or `http`, as the client speaks it: what a trusted proxy says counts.
     pub fn scheme(&self) -> &'static str {
         self.see_client();
         let told = told(self.request.headers(), "x-forwarded-proto").map(str::trim);
@@ -388,8 +388,8 @@ impl Flow {
         }
     }
 
-    /// The host that the client has asked for, with its port if one was given: what a trusted proxy says
-    /// counts. Empty where there is none.
+    /// Returns the host that the client has asked for, with its port if one was given: what a trusted proxy
+    /// says counts. Empty where there is none.
     pub fn authority(&self) -> &str {
         let told = told_host(self.request.headers()).filter(|_| {
             self.see_client();
@@ -398,14 +398,15 @@ impl Flow {
         told.or(self.request.authority()).unwrap_or_default()
     }
 
-    /// Path and query as they were understood, whatever later steps have made of them. For what decides by
-    /// them: the route was chosen by these. A host that was sent before them is the request's authority.
+    /// Returns path and query as they were understood, whatever later steps have made of them. For what
+    /// decides by them: the route was chosen by these. A host that was sent before them is the request's
+    /// authority.
     pub fn target(&self) -> Cow<'_, str> {
         self.context.original.as_deref().map_or_else(|| self.request.path_and_query(), Cow::Borrowed)
     }
 
-    /// Path and query of the [target](Self::target): what clients and answers name, whatever the endpoint is
-    /// asked for.
+    /// Returns path and query of the [target](Self::target): what clients and answers name, whatever the
+    /// endpoint is asked for.
     pub fn public_path(&self) -> (&str, Option<&str>) {
         let Some(original) = self.context.original.as_deref() else {
             return (self.request.path(), self.request.query());
@@ -416,8 +417,8 @@ impl Flow {
         }
     }
 
-    /// The public path of what the endpoint is asked for, and its query: those of the request where a step
-    /// has written another path that does not end as the one that the client has asked for.
+    /// Returns the public path of what the endpoint is asked for, and its query: those of the request where a
+    /// step has written another path that does not end as the one that the client has asked for.
     pub fn place(&self) -> (&str, Option<&str>) {
         let (path, query) = self.public_path();
         let rest = path::behind(path, self.context.route_path().len());
@@ -427,7 +428,7 @@ impl Flow {
         }
     }
 
-    /// The `Location` of a folder that was asked for without the slash at its end.
+    /// Returns the `Location` of a folder that was asked for without the slash at its end.
     pub fn place_with_slash(&self) -> String {
         let (path, query) = match self.place() {
             // The route's own path, of which a step has made another one.
@@ -441,7 +442,7 @@ impl Flow {
         path::location(&format!("{}/", path::with_single_slashes(path)), query)
     }
 
-    /// The target as the client sent it, with its dots and slashes. For logs.
+    /// Returns the target as the client sent it, with its dots and slashes. For logs.
     pub fn sent_target(&self) -> &str {
         let context = &self.context;
         let understood = context.sent.as_deref().or(context.original.as_deref());
@@ -516,7 +517,7 @@ impl Flow {
         Ok(())
     }
 
-    /// Whether a step has changed the target.
+    /// Returns whether a step has changed the target.
     pub fn is_rewritten(&self) -> bool {
         self.context.original.is_some()
     }
@@ -530,7 +531,7 @@ impl Flow {
 }
 
 impl Context {
-    /// The request's id.
+    /// Returns the request's id.
     pub fn id(&self) -> &str {
         self.id.get_or_init(|| self.local.next_id())
     }
@@ -546,12 +547,12 @@ impl Context {
         }
     }
 
-    /// The client's address, behind trusted proxies; `None` before [`Flow::see_client`] was called.
+    /// Returns the client's address, behind trusted proxies; `None` before [`Flow::see_client`] was called.
     pub fn client(&self) -> Option<IpAddr> {
         self.client.get().0
     }
 
-    /// Whether the peer is a trusted proxy: its lines about the client are believed.
+    /// Returns whether the peer is a trusted proxy: its lines about the client are believed.
     pub fn comes_by_proxy(&self) -> bool {
         self.client.get().1 || self.believes
     }
@@ -561,27 +562,27 @@ impl Context {
         self.believes = true;
     }
 
-    /// The worker's clock, ids and random numbers.
+    /// Returns the worker's clock, ids and random numbers.
     pub fn local(&self) -> &Rc<Local> {
         &self.local
     }
 
-    /// Where the [`clock`] of decisions begins.
+    /// Returns where the [`clock`] of decisions begins.
     pub fn epoch(&self) -> Instant {
         self.local.epoch
     }
 
-    /// What is left of the time to the head of the answer; `None`: there is no bound.
+    /// Returns what is left of the time to the head of the answer; `None`: there is no bound.
     pub fn time_left(&self) -> Option<Duration> {
         self.deadline.map(|span| span.saturating_sub(self.began.elapsed()))
     }
 
-    /// The clock of decisions, in nanoseconds.
+    /// Returns the clock of decisions, in nanoseconds.
     pub fn now(&self) -> u64 {
         self.local.now()
     }
 
-    /// A random number for decisions.
+    /// Returns a random number for decisions.
     pub fn random(&self) -> u64 {
         self.local.random()
     }
@@ -598,12 +599,12 @@ impl Context {
         self.by_client.set(true);
     }
 
-    /// What failed on this side or behind it.
+    /// Returns what failed on this side or behind it.
     pub fn own_fault(&self) -> Option<String> {
         self.error().filter(|_| !self.by_client.get())
     }
 
-    /// What failed.
+    /// Returns what failed.
     pub fn error(&self) -> Option<String> {
         self.error.borrow().clone()
     }
@@ -614,7 +615,7 @@ impl Context {
         self.refused.set(false);
     }
 
-    /// Whether something failed.
+    /// Returns whether something failed.
     pub fn has_failed(&self) -> bool {
         self.error.borrow().is_some()
     }
@@ -624,12 +625,12 @@ impl Context {
         *self.upstream.borrow_mut() = Some(upstream);
     }
 
-    /// The upstream server that answered.
+    /// Returns the upstream server that answered.
     pub fn upstream(&self) -> Option<AnsweredBy> {
         self.upstream.borrow().clone()
     }
 
-    /// Path and query that the client has asked for, if a step has changed them.
+    /// Returns path and query that the client has asked for, if a step has changed them.
     pub fn original(&self) -> Option<&str> {
         self.original.as_deref()
     }
@@ -655,8 +656,8 @@ impl Context {
         self.cookie.take()
     }
 
-    /// Where the part of the decoded path that is below the route begins. A step that has changed the path
-    /// has written all of it.
+    /// Returns where the part of the decoded path that is below the route begins. A step that has changed the
+    /// path has written all of it.
     pub fn below(&self) -> usize {
         if self.original.is_some() { 1 } else { self.route_path().len() }
     }
@@ -671,7 +672,7 @@ impl Context {
         self.refused.set(false);
     }
 
-    /// Whether the answer is a refusal by this server.
+    /// Returns whether the answer is a refusal by this server.
     pub fn is_refused(&self) -> bool {
         self.refused.get()
     }
@@ -684,7 +685,7 @@ impl Context {
         }
     }
 
-    /// The path of the route that was chosen.
+    /// Returns the path of the route that was chosen.
     pub fn route_path(&self) -> &str {
         self.route.as_ref().map_or("", |route| &route.path)
     }
@@ -696,7 +697,7 @@ impl fmt::Debug for Context {
     }
 }
 
-/// The host of an authority, without its port.
+/// Returns the host of an authority, without its port.
 pub fn host(authority: &str) -> &str {
     match authority.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => host,
@@ -704,7 +705,7 @@ pub fn host(authority: &str) -> &str {
     }
 }
 
-/// The value of a cookie (RFC 6265 §4.2), the first one where there are several.
+/// Returns the value of a cookie (RFC 6265 §4.2), the first one where there are several.
 pub fn cookie<'r>(request: &'r Request, name: &str) -> Option<&'r str> {
     cookies(request, name).next().and_then(|value| str::from_utf8(value).ok())
 }
@@ -718,7 +719,7 @@ pub fn cookies<'r>(request: &'r Request, name: &str) -> impl Iterator<Item = &'r
     })
 }
 
-/// How a version is written.
+/// Returns how a version is written.
 pub fn protocol(version: Version) -> &'static str {
     match version {
         Version::Http10 => "HTTP/1.0",

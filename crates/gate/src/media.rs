@@ -92,7 +92,7 @@ impl MediaTypes {
         }
     }
 
-    /// The charset to be told beside a type.
+    /// Returns the charset to be told beside a type.
     fn charset_of(&self, media_type: &str) -> Option<&str> {
         let (essence, parameters) = media_type.split_once(';').unwrap_or((media_type, ""));
         let essence = essence.trim().to_ascii_lowercase();
@@ -137,7 +137,7 @@ const DECLARING: &[&str] = &[
     "text/xsl",
 ];
 
-/// Whether documents of a type name their charset themselves.
+/// Returns whether documents of a type name their charset themselves.
 fn declares_charset(essence: &str) -> bool {
     DECLARING.contains(&essence) || essence.ends_with("+xml")
 }

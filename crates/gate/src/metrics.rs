@@ -41,7 +41,7 @@ impl Families {
         }
     }
 
-    /// The text.
+    /// Returns the text.
     pub fn text(&self) -> String {
         self.0.iter().flat_map(|family| [family.head.as_str(), family.samples.as_str()]).collect()
     }
@@ -70,7 +70,7 @@ impl Samples<'_> {
     }
 }
 
-/// A label.
+/// Returns a label.
 pub fn label(name: &str, value: &str) -> String {
     let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
     format!("{name}=\"{value}\"")

@@ -29,7 +29,7 @@ pub fn file(section: &Section<'_>, name: &str) -> Result<(Arc<[u8]>, String), St
     Ok((bytes.into(), MediaTypes::default().of(name)))
 }
 
-/// Text as it may stand in a page, also within quotes.
+/// Returns a text as it may stand in a page, also within quotes.
 pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {
@@ -96,7 +96,7 @@ impl<V: Values> Values for For<'_, V> {
     }
 }
 
-/// A page with this title and content, both markup.
+/// Returns a page with this title and content, both markup.
 pub fn document(title: &str, content: &str) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
@@ -105,7 +105,7 @@ pub fn document(title: &str, content: &str) -> String {
     )
 }
 
-/// A page as an answer. Nothing in it may load or run anything.
+/// Returns a page as an answer. Nothing in it may load or run anything.
 ///
 /// # Errors
 /// None in practice: its lines are constants.

@@ -46,7 +46,7 @@ pub enum BadPath {
 }
 
 impl BadPath {
-    /// The reason, for the client and the log.
+    /// Returns the reason, for the client and the log.
     pub fn reason(self) -> &'static str {
         match self {
             BadPath::NotAPath => "the request target is not a path",
@@ -62,7 +62,7 @@ impl BadPath {
 }
 
 impl<'a> Spellings<'a> {
-    /// The readings of a request's path.
+    /// Returns the readings of a request's path.
     ///
     /// # Errors
     /// As [`of`](Self::of).
@@ -117,7 +117,7 @@ impl<'a> Spellings<'a> {
         Ok(Spellings { decoded, others, hides_slash, is_plain: false })
     }
 
-    /// What `choose` finds for the path.
+    /// Returns what `choose` finds for the path.
     ///
     /// # Errors
     /// It finds something else for another reading.
@@ -128,10 +128,10 @@ impl<'a> Spellings<'a> {
     }
 }
 
-/// The path without segments that are `.` or `..` as they are written: each `..` takes the segment before it
-/// away (RFC 3986 §5.2.4), and slashes between the two count as one. Other slashes in a row stay, but for
-/// those in front: the result never begins with `//`, which names a host to some readers. A path without such
-/// segments is left as it is.
+/// Returns the path without segments that are `.` or `..` as they are written: each `..` takes the segment
+/// before it away (RFC 3986 §5.2.4), and slashes between the two count as one. Other slashes in a row stay,
+/// but for those in front: the result never begins with `//`, which names a host to some readers. A path
+/// without such segments is left as it is.
 ///
 /// # Errors
 /// The path leads above `/`. Or a segment that goes with a `..` has no single meaning: all of them are judged
@@ -180,7 +180,7 @@ pub fn without_dots(raw: &str) -> Result<Cow<'_, str>, BadPath> {
     Ok(Cow::Owned(understood))
 }
 
-/// The path with several slashes in a row as one.
+/// Returns the path with several slashes in a row as one.
 pub fn with_single_slashes(raw: &str) -> Cow<'_, str> {
     if !raw.contains("//") {
         return Cow::Borrowed(raw);
@@ -198,7 +198,7 @@ fn slashes(path: &[u8]) -> usize {
     path.iter().filter(|byte| **byte == b'/').count()
 }
 
-/// The path with every escape decoded, and with those of delimiters left as they are.
+/// Returns the path with every escape decoded, and with those of delimiters left as they are.
 fn decode(raw: &[u8]) -> Result<(Vec<u8>, Vec<u8>), BadPath> {
     let mut decoded = Vec::with_capacity(raw.len());
     let mut kept = Vec::with_capacity(raw.len());
@@ -223,12 +223,12 @@ fn decode(raw: &[u8]) -> Result<(Vec<u8>, Vec<u8>), BadPath> {
     Ok((decoded, kept))
 }
 
-/// Whether a segment is `.` or `..`.
+/// Returns whether a segment is `.` or `..`.
 fn has_dots(path: &[u8]) -> bool {
     path.split(|byte| *byte == b'/').any(|segment| matches!(segment, [b'.'] | [b'.', b'.']))
 }
 
-/// The path with `;…` cut from each segment, as servlet containers read it.
+/// Returns the path with `;…` cut from each segment, as servlet containers read it.
 fn without_parameters(path: &[u8]) -> Vec<u8> {
     let segments = path.split(|byte| *byte == b'/');
     let cut = segments.map(|segment| segment.split(|byte| *byte == b';').next().unwrap_or_default());
@@ -245,8 +245,8 @@ fn merged(path: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
     Cow::Owned(merged)
 }
 
-/// What is left of a raw path behind its first `bytes` decoded ones, with slashes merged; slashes behind the
-/// last of these stay.
+/// Returns what is left of a raw path behind its first `bytes` decoded ones, with slashes merged; slashes
+/// behind the last of these stay.
 pub fn behind(raw: &str, bytes: usize) -> &str {
     let (mut at, mut left) = (0, bytes);
     let mut slash_before = false;
@@ -264,8 +264,8 @@ pub fn behind(raw: &str, bytes: usize) -> &str {
     raw.get(at..).unwrap_or_default()
 }
 
-/// What stands before the part below a route, which both paths have at their end: in `sent`, which its
-/// endpoint was asked for, and in `asked`, which the client has asked for. `below` is the length of the
+/// Returns what stands before the part below a route, which both paths have at their end: in `sent`, which
+/// its endpoint was asked for, and in `asked`, which the client has asked for. `below` is the length of the
 /// route's path. `None`: they end otherwise.
 pub fn beginnings<'p>(asked: &'p str, below: usize, sent: &'p str) -> Option<(&'p str, &'p str)> {
     let rest = behind(asked, below);
@@ -274,7 +274,8 @@ pub fn beginnings<'p>(asked: &'p str, below: usize, sent: &'p str) -> Option<(&'
     fit.then_some((behind, here))
 }
 
-/// A place on this server as a `Location`: never `//elsewhere`, which browsers take for another server.
+/// Returns a place on this server as a `Location`: never `//elsewhere`, which browsers take for another
+/// server.
 pub fn location(path: &str, query: Option<&str>) -> String {
     let rest = path.trim_start_matches(['/', '\\']);
     let slash = if rest.len() < path.len() { "/" } else { "" };

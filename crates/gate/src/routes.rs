@@ -59,7 +59,7 @@ impl Split {
 }
 
 impl Match {
-    /// A route for every request below `path`.
+    /// Returns a route for every request below `path`.
     pub fn path(path: impl Into<String>) -> Match {
         Match { path: path.into(), ..Match::default() }
     }
@@ -74,15 +74,15 @@ impl Match {
 
 /// What a lookup needs to know of a request.
 pub trait Subject {
-    /// The host that is asked for, without port, in any case.
+    /// Returns the host that is asked for, without port, in any case.
     fn host(&self) -> &str;
-    /// The method as it was sent.
+    /// Returns the method as it was sent.
     fn method(&self) -> &str;
-    /// Whether a header line `name` is there, with this value if one is given.
+    /// Returns whether a header line `name` is there, with this value if one is given.
     fn has_header(&self, name: &str, value: Option<&str>) -> bool;
-    /// Whether the query has `name`, with this value if one is given.
+    /// Returns whether the query has `name`, with this value if one is given.
     fn has_query(&self, name: &str, value: Option<&str>) -> bool;
-    /// Whether the client is in a share of clients. Without clients, none is.
+    /// Returns whether the client is in a share of clients. Without clients, none is.
     fn is_in(&self, split: &Split) -> bool {
         let _ = split;
         false
@@ -161,7 +161,7 @@ impl<T: Clone> Routes<T> {
         all
     }
 
-    /// The route of a request for a decoded path.
+    /// Returns the route of a request for a decoded path.
     pub fn find(&self, path: &[u8], subject: &impl Subject) -> Found<T> {
         let mut search = Search { path, subject, best: None, methods: Vec::new(), with_slash: 0 };
         if !self.exact.is_empty() || !self.below.is_empty() {

@@ -97,7 +97,7 @@ impl Steps {
         }
     }
 
-    /// The lines that endpoints put into answers that they prepare.
+    /// Returns the lines that endpoints put into answers that they prepare.
     pub fn lines(&self) -> impl Iterator<Item = &(String, String)> {
         self.0.iter().flat_map(|(_, feature)| feature.lines())
     }
@@ -112,12 +112,12 @@ impl Steps {
         self.0.iter().flat_map(|(key, feature)| feature.upstreams().iter().map(|name| (*key, name.as_str())))
     }
 
-    /// Whether a feature asks the endpoint by itself.
+    /// Returns whether a feature asks the endpoint by itself.
     pub fn ask_again(&self) -> bool {
         self.0.iter().any(|(_, feature)| feature.asks_again())
     }
 
-    /// The longest body that the route takes, if it has a limit of its own.
+    /// Returns the longest body that the route takes, if it has a limit of its own.
     pub fn body_bytes(&self) -> Option<u64> {
         self.0.iter().find_map(|(_, feature)| feature.body_bytes())
     }
@@ -129,7 +129,7 @@ impl Steps {
         }
     }
 
-    /// Whether there is none.
+    /// Returns whether there is none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

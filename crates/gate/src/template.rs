@@ -163,7 +163,7 @@ impl Template {
         Ok(Template { pieces, text: text.to_owned() })
     }
 
-    /// The text itself, if it has no placeholders.
+    /// Returns the text itself, if it has no placeholders.
     pub fn as_text(&self) -> Option<&str> {
         match self.pieces.as_slice() {
             [] => Some(""),
@@ -172,12 +172,12 @@ impl Template {
         }
     }
 
-    /// Whether a variable is used.
+    /// Returns whether a variable is used.
     pub fn uses(&self, wanted: &Variable) -> bool {
         self.pieces.iter().any(|piece| matches!(piece, Piece::Variable(variable) if variable == wanted))
     }
 
-    /// The names of the answer's lines that are used.
+    /// Returns the names of the answer's lines that are used.
     pub fn answer_lines(&self) -> impl Iterator<Item = &str> {
         self.pieces.iter().filter_map(|piece| match piece {
             Piece::Variable(Variable::Answer(name)) => Some(name.as_str()),
@@ -195,7 +195,7 @@ impl Template {
         }
     }
 
-    /// The text with its values.
+    /// Returns the text with its values.
     pub fn render(&self, values: &impl Values) -> Vec<u8> {
         let mut out = Vec::new();
         self.append(values, &mut out);
@@ -233,7 +233,7 @@ fn unknown(word: &str, used: Use) -> String {
 }
 
 impl fmt::Display for Template {
-    /// The text as it was written.
+    /// Returns the text as it was written.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }

@@ -3,7 +3,7 @@
 use ringroad_http::{EncodeError, FieldBlock, Request, Response, Status};
 use ringroad_settings::{Value, value};
 
-/// The name of a header line that may be written.
+/// Returns the name of a header line that may be written.
 ///
 /// # Errors
 /// Says what was expected; so do all functions here.
@@ -29,8 +29,9 @@ pub fn check_line(name: &str, value: &str) -> Result<(), String> {
     FieldBlock::of([(name, value)]).map(|_| ()).map_err(|why| why.to_string())
 }
 
-/// Whether a header line of this name may pass for `line`: to programs that get lines as variables (CGI, PHP,
-/// WSGI) signs are one, and case counts nowhere. `X_User` and `X.User` are `X-User` to some of them.
+/// Returns whether a header line of this name may pass for `line`: to programs that get lines as variables
+/// (CGI, PHP, WSGI) signs are one, and case counts nowhere. `X_User` and `X.User` are `X-User` to some of
+/// them.
 pub fn passes_for(name: &[u8], line: &str) -> bool {
     let is_sign = |byte: u8| !byte.is_ascii_alphanumeric();
     let same = |(one, other): (&u8, u8)| one.eq_ignore_ascii_case(&other) || is_sign(*one) && is_sign(other);
@@ -50,7 +51,7 @@ pub const OF_PROXIES: &[&str] = &[
 /// Beginnings of further such lines, as `X-Forwarded-Uri` and `X-Original-Url`.
 const BEGINNINGS_OF_PROXIES: &[&str] = &["x-forwarded-", "x-original-"];
 
-/// Whether a line may pass for one of a proxy: only from a trusted one it says something.
+/// Returns whether a line may pass for one of a proxy: only from a trusted one it says something.
 pub fn is_of_proxies(name: &[u8]) -> bool {
     let begins_as =
         |beginning: &&str| name.get(..beginning.len()).is_some_and(|begin| passes_for(begin, beginning));
@@ -73,12 +74,12 @@ pub fn tell(request: &mut Request, name: &str, value: &[u8]) -> bool {
     request.set_header(name, value).is_ok() || FieldBlock::new().push(name.as_bytes(), value).is_err()
 }
 
-/// What is behind `http://` or `https://`, in any case of letters, if one of them begins the text.
+/// Returns what is behind `http://` or `https://`, in any case of letters, if one of them begins the text.
 pub fn after_http(text: &str) -> Option<&str> {
     ["http", "https"].into_iter().find_map(|scheme| ringroad_wire::after_scheme(text, scheme))
 }
 
-/// A status from 200 to 599.
+/// Returns a status from 200 to 599.
 ///
 /// # Errors
 /// As [`header_name`].

@@ -42,7 +42,7 @@ pub struct CgroupLimits {
 }
 
 impl CgroupLimits {
-    /// The limits of this process.
+    /// Returns the limits of this process.
     ///
     /// # References
     /// cgroups(7); Documentation/admin-guide/cgroup-v2.rst and cgroup-v1 of the kernel.
@@ -88,7 +88,7 @@ struct Hierarchy {
     way_up: Vec<String>,
 }
 
-/// The smallest limit on the way up in the hierarchy that has the controller.
+/// Returns the smallest limit on the way up in the hierarchy that has the controller.
 fn smallest<T: PartialOrd>(
     root: &Root,
     hierarchies: &[Hierarchy],
@@ -195,7 +195,7 @@ fn quota_v2(text: &str) -> Option<Limit<f64>> {
     if quota == "max" { Some(Limit::Unlimited) } else { cores_of(quota.parse().ok()?, period.parse().ok()?) }
 }
 
-/// A quota of -1 is none.
+/// Returns the limit of these two files. A quota of -1 is none.
 fn quota_v1(quota: &str, period: &str) -> Option<Limit<f64>> {
     let quota: i64 = quota.parse().ok()?;
     if quota < 0 { Some(Limit::Unlimited) } else { cores_of(quota as u64, period.parse().ok()?) }

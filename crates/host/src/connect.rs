@@ -41,8 +41,8 @@ pub fn connect_any(
     connected
 }
 
-/// The error of a socket that waits for so long and no longer: where its time is over the kernel says EAGAIN,
-/// which reads as if something were missing here.
+/// Returns the error of a socket that waits for so long and no longer: where its time is over the kernel says
+/// EAGAIN, which reads as if something were missing here.
 pub fn in_time(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::WouldBlock => io::Error::new(io::ErrorKind::TimedOut, "no answer in time"),
@@ -126,7 +126,7 @@ mod tests {
     use std::net::TcpListener;
     use std::os::fd::{FromRawFd, OwnedFd};
 
-    /// A socket that is bound to a free port and connected to it.
+    /// Returns a socket that is bound to a free port and connected to it.
     fn to_itself() -> TcpStream {
         // SAFETY: socket(2) takes numbers; the descriptor that it gives belongs to nothing else.
         let socket = unsafe {
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(none.kind(), io::ErrorKind::NotFound);
     }
 
-    /// A listener that answers no connect: its queue is full of those that were begun.
+    /// Returns a listener that answers no connect: its queue is full of those that were begun.
     fn silent() -> (TcpListener, Vec<OwnedFd>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         // SAFETY: listen(2) takes numbers; the descriptor is that of `listener`.
@@ -219,7 +219,7 @@ mod tests {
         (listener, begun)
     }
 
-    /// A port of the loopback.
+    /// Returns a port of the loopback.
     fn name_of(port: u16) -> libc::sockaddr_in {
         libc::sockaddr_in {
             sin_family: libc::AF_INET as libc::sa_family_t,

@@ -26,7 +26,7 @@ pub struct ProcessClock {
 const PID_MAX: u32 = 1 << 22;
 
 impl ProcessClock {
-    /// The clock of process `pid`.
+    /// Makes the clock of process `pid`.
     ///
     /// # Errors
     /// `NotFound` if there is no such process (a thread id does not count); `InvalidInput` for an impossible
@@ -46,12 +46,12 @@ impl ProcessClock {
         if errno == 0 { Ok(ProcessClock { clock }) } else { Err(process_error("CPU clock", pid, errno)) }
     }
 
-    /// The clock of this process.
+    /// Returns the clock of this process.
     pub fn own() -> Self {
         ProcessClock { clock: libc::CLOCK_PROCESS_CPUTIME_ID }
     }
 
-    /// CPU time used so far.
+    /// Returns the CPU time used so far.
     ///
     /// # Errors
     /// `NotFound` when the process has ended and been reaped.
@@ -74,7 +74,7 @@ pub struct ThreadClock {
 }
 
 impl ThreadClock {
-    /// The clock of the thread that calls this.
+    /// Returns the clock of the thread that calls this.
     ///
     /// # Errors
     /// The kernel was built without clocks of threads.
@@ -86,7 +86,7 @@ impl ThreadClock {
         if errno == 0 { Ok(ThreadClock { clock }) } else { Err(io::Error::from_raw_os_error(errno)) }
     }
 
-    /// CPU time used so far.
+    /// Returns the CPU time used so far.
     ///
     /// # Errors
     /// `InvalidInput` when the thread has ended.
@@ -116,8 +116,9 @@ pub struct CpuSplit {
 }
 
 impl CpuSplit {
-    /// What was added since `earlier`; `threads` is the present number. A field is `None` where either side
-    /// is, and where it shrank, which happens when threads ended in between: then its growth is not known.
+    /// Returns what was added since `earlier`; `threads` is the present number. A field is `None` where
+    /// either side is, and where it shrank, which happens when threads ended in between: then its growth is
+    /// not known.
     pub fn since(&self, earlier: &CpuSplit) -> CpuSplit {
         let grown = |now: Option<u64>, then: Option<u64>| now?.checked_sub(then?);
         CpuSplit {
@@ -130,13 +131,14 @@ impl CpuSplit {
         }
     }
 
-    /// Context switches of both kinds.
+    /// Returns the context switches of both kinds.
     pub fn switches(&self) -> Option<u64> {
         Some(self.voluntary_switches? + self.involuntary_switches?)
     }
 }
 
-/// Where the CPU time of process `pid` went so far: `/proc/PID/stat`, `/proc/PID/task/*/{schedstat,status}`.
+/// Returns where the CPU time of process `pid` went so far: `/proc/PID/stat`,
+/// `/proc/PID/task/*/{schedstat,status}`.
 ///
 /// # Errors
 /// `NotFound` if there is no such process.
@@ -144,7 +146,7 @@ pub fn split(pid: u32) -> io::Result<CpuSplit> {
     split_under(&Root::system(), pid)
 }
 
-/// [`split`] on another machine's files.
+/// Does as [`split`] on another machine's files.
 ///
 /// # Errors
 /// `NotFound` if there is no such process under `root`.
@@ -179,8 +181,8 @@ pub fn split_under(root: &Root, pid: u32) -> io::Result<CpuSplit> {
     })
 }
 
-/// CPU time of each living thread of process `pid`, nanoseconds, by thread id: `/proc/PID/task/*/schedstat`.
-/// Empty where the kernel hides it.
+/// Returns the CPU time of each living thread of process `pid`, nanoseconds, by thread id:
+/// `/proc/PID/task/*/schedstat`. Empty where the kernel hides it.
 ///
 /// # Errors
 /// `NotFound` if there is no such process.
@@ -224,7 +226,7 @@ impl MachineTimes {
     /// No time at all: what a sum begins with.
     pub const ZERO: MachineTimes = MachineTimes { total_ns: 0, idle_ns: 0, steal_ns: Some(0) };
 
-    /// The time since `earlier`; `None` if a clock went backwards. That of waiting for disks may
+    /// Returns the time since `earlier`; `None` if a clock went backwards. That of waiting for disks may
     /// (proc_stat(5)), and then counts as none.
     pub fn since(&self, earlier: &MachineTimes) -> Option<MachineTimes> {
         let steal_ns = match (self.steal_ns, earlier.steal_ns) {
@@ -238,7 +240,7 @@ impl MachineTimes {
         })
     }
 
-    /// Both together; steal is unknown as soon as one is.
+    /// Returns both together; steal is unknown as soon as one is.
     #[must_use]
     pub fn plus(self, other: MachineTimes) -> MachineTimes {
         MachineTimes {
@@ -248,18 +250,18 @@ impl MachineTimes {
         }
     }
 
-    /// Steal as a share of all time; `None` if unknown or no tick has passed.
+    /// Returns steal as a share of all time; `None` if unknown or no tick has passed.
     pub fn steal_share(&self) -> Option<f64> {
         (self.total_ns > 0).then_some(self.steal_ns? as f64 / self.total_ns as f64)
     }
 
-    /// Steal since `earlier` as a share of all time; `None` if unknown or no tick has passed.
+    /// Returns steal since `earlier` as a share of all time; `None` if unknown or no tick has passed.
     pub fn steal_share_since(&self, earlier: &MachineTimes) -> Option<f64> {
         self.since(earlier)?.steal_share()
     }
 }
 
-/// CPU time of this machine: the `cpu` line of `/proc/stat`, in steps of the clock tick (10 ms).
+/// Returns the CPU time of this machine: the `cpu` line of `/proc/stat`, in steps of the clock tick (10 ms).
 ///
 /// # Errors
 /// `/proc/stat` cannot be read or has no such line.
@@ -270,8 +272,8 @@ pub fn machine() -> io::Result<MachineTimes> {
     machine_under(&Root::system())
 }
 
-/// As [`machine`], for these CPUs alone: a program that runs on two of sixty-four CPUs is not affected by
-/// steal on the others.
+/// Does as [`machine`], for these CPUs alone: a program that runs on two of sixty-four CPUs is not affected
+/// by steal on the others.
 ///
 /// # Errors
 /// `/proc/stat` cannot be read or names none of them.
@@ -285,7 +287,7 @@ pub fn machine_of(cpus: &[usize]) -> io::Result<MachineTimes> {
     })
 }
 
-/// [`machine`] on another machine's files.
+/// Does as [`machine`] on another machine's files.
 ///
 /// # Errors
 /// `proc/stat` under `root` cannot be read or has no `cpu` line.
@@ -303,7 +305,7 @@ fn parse_machine(text: &str) -> Option<MachineTimes> {
     text.lines().find_map(|line| times(line.strip_prefix("cpu ")?))
 }
 
-/// The sum of the lines of these CPUs.
+/// Returns the sum of the lines of these CPUs.
 fn parse_cpus(text: &str, cpus: &[usize]) -> Option<MachineTimes> {
     let line = |line: &str| {
         let (number, rest) = line.strip_prefix("cpu")?.split_once(' ')?;
@@ -325,7 +327,7 @@ fn times(line: &str) -> Option<MachineTimes> {
     })
 }
 
-/// The sum of all parts; unknown as soon as one part is, or when there are none.
+/// Returns the sum of all parts; unknown as soon as one part is, or when there are none.
 fn sum(parts: &[Option<u64>]) -> Option<u64> {
     parts.iter().copied().reduce(|total, part| Some(total?.saturating_add(part?))).flatten()
 }
@@ -344,7 +346,7 @@ fn stat_ticks(text: &str) -> Option<(u64, u64)> {
     Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?))
 }
 
-/// The number behind `name:` in a status file, without its unit.
+/// Returns the number behind `name:` in a status file, without its unit.
 pub(crate) fn status_number(text: &str, name: &str) -> Option<u64> {
     let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
     value.split_ascii_whitespace().next()?.parse().ok()

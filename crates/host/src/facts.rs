@@ -114,13 +114,13 @@ pub struct Mitigations {
     pub not_affected: u32,
 }
 
-/// The facts of this machine.
+/// Returns the facts of this machine.
 pub fn facts() -> Facts {
     Facts::read(&Root::system())
 }
 
 impl Facts {
-    /// The facts of the machine under `root`.
+    /// Returns the facts of the machine under `root`.
     pub fn read(root: &Root) -> Self {
         let cpuinfo = root.text("proc/cpuinfo").unwrap_or_default();
         let meminfo = root.text("proc/meminfo").unwrap_or_default();
@@ -227,7 +227,7 @@ impl Mitigations {
     }
 }
 
-/// The value behind `name : ` in `/proc/cpuinfo`.
+/// Returns the value behind `name : ` in `/proc/cpuinfo`.
 fn cpuinfo_value<'a>(cpuinfo: &'a str, name: &str) -> Option<&'a str> {
     cpuinfo.lines().find_map(|line| {
         let (key, value) = line.split_once(':')?;

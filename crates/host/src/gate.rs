@@ -43,12 +43,12 @@ fn mode_in(status: &str) -> Option<u8> {
 const CAP_SYS_ADMIN: u32 = 21;
 
 impl Gate {
-    /// The gates of this thread.
+    /// Returns the gates of this thread.
     pub fn of_this_thread() -> Gate {
         Gate::read(&Root::system())
     }
 
-    /// The gates of the machine under `root`.
+    /// Returns the gates of the machine under `root`.
     ///
     /// # References
     /// Documentation/admin-guide/sysctl/kernel.rst; proc_pid_status(5); io_uring_setup(2).
@@ -76,7 +76,7 @@ impl Gate {
         }
     }
 
-    /// Whether the sysctl forbids io_uring to this thread. Unknown, as before Linux 6.6, is no.
+    /// Returns whether the sysctl forbids io_uring to this thread. Unknown, as before Linux 6.6, is no.
     pub fn sysctl_forbids(&self) -> bool {
         match self.disabled {
             Some(0) | None => false,
@@ -85,7 +85,7 @@ impl Gate {
         }
     }
 
-    /// Whether a filter decides about this thread's system calls.
+    /// Returns whether a filter decides about this thread's system calls.
     pub fn is_filtered(&self) -> bool {
         self.seccomp_mode == Some(2)
     }

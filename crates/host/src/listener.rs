@@ -8,9 +8,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
-/// The process that listens at `addr`: of several that share one socket, the one the others descend from.
-/// `None` where `addr` is another machine's, the process is hidden, or several listen independently of each
-/// other.
+/// Returns the process that listens at `addr`: of several that share one socket, the one the others descend
+/// from. `None` where `addr` is another machine's, the process is hidden, or several listen independently of
+/// each other.
 ///
 /// # References
 /// proc_pid_fd(5), proc_pid_net(5).
@@ -30,7 +30,7 @@ pub fn process_at(addr: SocketAddr) -> Option<u32> {
     root.filter(|_| roots.next().is_none())
 }
 
-/// The inodes of the sockets that take connections to `addr`: bound to it, or to every address.
+/// Returns the inodes of the sockets that take connections to `addr`: bound to it, or to every address.
 fn inodes(tables: &[String], addr: SocketAddr) -> BTreeSet<String> {
     /// `TCP_LISTEN` in include/net/tcp_states.h, as the tables have it.
     const LISTEN: &str = "0A";
@@ -54,7 +54,8 @@ fn inodes(tables: &[String], addr: SocketAddr) -> BTreeSet<String> {
     if exact.is_empty() { any } else { exact }
 }
 
-/// An address as the tables have it: `0100007F:1F90`, each word of four bytes in this machine's order.
+/// Returns an address as the tables have it: `0100007F:1F90`, each word of four bytes in this machine's
+/// order.
 fn place(text: &str) -> Option<(IpAddr, u16)> {
     let (ip, port) = text.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;
@@ -72,7 +73,7 @@ fn place(text: &str) -> Option<(IpAddr, u16)> {
     }
 }
 
-/// Whether both are one address: an IPv4 address may be written as an IPv6 one.
+/// Returns whether both are one address: an IPv4 address may be written as an IPv6 one.
 fn same(one: IpAddr, other: IpAddr) -> bool {
     one.to_canonical() == other.to_canonical()
 }

@@ -36,7 +36,8 @@ pub struct KernelMemory {
 }
 
 impl KernelMemory {
-    /// What was added since `earlier`, field by field; what shrank is 0, what is unknown on a side is `None`.
+    /// Returns what was added since `earlier`, field by field; what shrank is 0, what is unknown on a side is
+    /// `None`.
     pub fn since(&self, earlier: &KernelMemory) -> KernelMemory {
         let grown = |now: Option<u64>, then: Option<u64>| Some(now?.saturating_sub(then?));
         KernelMemory {
@@ -48,15 +49,15 @@ impl KernelMemory {
     }
 }
 
-/// Resident bytes of process `pid`, shared pages counted whole, from `/proc/PID/statm`: cheap enough to be
-/// read often. `None`: there is no such process, or the kernel hides it.
+/// Returns the resident bytes of process `pid`, shared pages counted whole, from `/proc/PID/statm`: cheap
+/// enough to be read often. `None`: there is no such process, or the kernel hides it.
 pub fn resident(pid: u32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
     let pages: u64 = text.split_ascii_whitespace().nth(1)?.parse().ok()?;
     Some(pages * page_bytes())
 }
 
-/// Memory of process `pid`: `/proc/PID/status` and `smaps_rollup` (Linux 4.14).
+/// Returns the memory of process `pid`: `/proc/PID/status` and `smaps_rollup` (Linux 4.14).
 ///
 /// Reading `smaps_rollup` walks every page of the process under its memory lock: not for the measured window.
 ///
@@ -66,7 +67,7 @@ pub fn process(pid: u32) -> io::Result<ProcessMemory> {
     process_under(&Root::system(), pid)
 }
 
-/// [`process`] on another machine's files.
+/// Does as [`process`] on another machine's files.
 ///
 /// # Errors
 /// `NotFound` if there is no such process under `root`.
@@ -82,12 +83,12 @@ pub fn process_under(root: &Root, pid: u32) -> io::Result<ProcessMemory> {
     })
 }
 
-/// Memory the kernel holds: `/proc/meminfo` and `/proc/net/sockstat`.
+/// Returns the memory that the kernel holds: `/proc/meminfo` and `/proc/net/sockstat`.
 pub fn kernel() -> KernelMemory {
     kernel_under(&Root::system())
 }
 
-/// [`kernel`] on another machine's files.
+/// Does as [`kernel`] on another machine's files.
 pub fn kernel_under(root: &Root) -> KernelMemory {
     let meminfo = root.text("proc/meminfo").unwrap_or_default();
     KernelMemory {
@@ -102,8 +103,8 @@ pub fn kernel_under(root: &Root) -> KernelMemory {
     }
 }
 
-/// Bytes this process's allocator has given out and not taken back, with its own headers; `None` where it
-/// does not tell (any but glibc's).
+/// Returns how many bytes this process's allocator has given out and not taken back, with its own headers;
+/// `None` where it does not tell (any but glibc's).
 pub fn heap_bytes() -> Option<u64> {
     #[cfg(target_env = "gnu")]
     {

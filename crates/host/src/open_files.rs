@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 /// Bits of `flags` that tell how a file is open: `O_ACCMODE`; 0 is for reading.
 const ACCESS: u32 = 0o3;
 
-/// Whether the process `pid` has the file of `facts` open for writing.
+/// Returns whether the process `pid` has the file of `facts` open for writing.
 ///
 /// `false` if the process has ended, or if this one may not look at it (ptrace(2), `PTRACE_MODE_READ`).
 pub fn writes(pid: u32, facts: &Metadata) -> bool {

@@ -42,7 +42,8 @@ pub fn tie_to_parent(command: &mut Command) -> &mut Command {
     unsafe { command.pre_exec(tie) }
 }
 
-/// Whether this process ignores a signal, as `nohup` and a shell's background have it for what they start.
+/// Returns whether this process ignores a signal, as `nohup` and a shell's background have it for what they
+/// start.
 pub fn ignores(signal: i32) -> bool {
     // SAFETY: integers and a function's address where there may be none: all zeros is a value of this type.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };

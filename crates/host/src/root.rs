@@ -22,23 +22,23 @@ impl Default for Root {
 }
 
 impl Root {
-    /// This machine: `/`.
+    /// Returns this machine: `/`.
     pub fn system() -> Self {
         Root(PathBuf::from("/"))
     }
 
-    /// The machine laid out under `path`, as in `path/proc/meminfo`.
+    /// Returns the machine laid out under `path`, as in `path/proc/meminfo`.
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Root(path.into())
     }
 
-    /// Where `path` (absolute or not) lies under this root.
+    /// Returns where `path` (absolute or not) lies under this root.
     pub fn path(&self, path: impl AsRef<Path>) -> PathBuf {
         let path = path.as_ref();
         self.0.join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    /// The file as text; bytes that are not UTF-8 become U+FFFD, since no fact of ours holds any.
+    /// Returns the file as text; bytes that are not UTF-8 become U+FFFD, since no fact of ours holds any.
     ///
     /// # Errors
     /// The system's error with the path in front of it; the kind is kept.
@@ -51,14 +51,14 @@ impl Root {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// The file as text without surrounding white space; `None` if it cannot be read or is empty.
+    /// Returns the file as text without surrounding white space; `None` if it cannot be read or is empty.
     pub(crate) fn text(&self, path: impl AsRef<Path>) -> Option<String> {
         let text = self.read(path).ok()?;
         let text = text.trim();
         (!text.is_empty()).then(|| text.to_owned())
     }
 
-    /// The file as one number; `None` if it cannot be read or is something else.
+    /// Returns the file as one number; `None` if it cannot be read or is something else.
     pub(crate) fn number<T: std::str::FromStr>(&self, path: impl AsRef<Path>) -> Option<T> {
         self.text(path)?.parse().ok()
     }
@@ -71,7 +71,7 @@ impl Root {
         self.path(path).exists()
     }
 
-    /// The names in a directory, sorted.
+    /// Returns the names in a directory, sorted.
     ///
     /// # Errors
     /// The system's error with the path in front of it; the kind is kept.

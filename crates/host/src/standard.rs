@@ -16,15 +16,15 @@ static CLOSED: AtomicU8 = AtomicU8::new(0);
 /// Whether SIGPIPE ends a program that was started as this one.
 static PIPE_ENDS: AtomicBool = AtomicBool::new(false);
 
-/// Whether the program was started so that SIGPIPE ends it: a write to a pipe without a reader. Parents may
-/// have it ignored. Known in programs with [`fill_standard_streams!`](crate::fill_standard_streams); in
-/// others always `false`.
+/// Returns whether the program was started so that SIGPIPE ends it: a write to a pipe without a reader.
+/// Parents may have it ignored. Known in programs with
+/// [`fill_standard_streams!`](crate::fill_standard_streams); in others always `false`.
 pub fn pipe_ends() -> bool {
     PIPE_ENDS.load(Ordering::Relaxed)
 }
 
-/// Whether the program was started without standard input (0), output (1) or error (2). Known in programs
-/// with [`fill_standard_streams!`](crate::fill_standard_streams); in others always `false`.
+/// Returns whether the program was started without standard input (0), output (1) or error (2). Known in
+/// programs with [`fill_standard_streams!`](crate::fill_standard_streams); in others always `false`.
 pub fn was_closed(descriptor: u8) -> bool {
     CLOSED.load(Ordering::Relaxed) & 1_u8.checked_shl(descriptor.into()).unwrap_or(0) != 0
 }

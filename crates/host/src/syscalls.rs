@@ -50,7 +50,7 @@ impl Counter {
         ))
     }
 
-    /// System calls entered since attach.
+    /// Returns the system calls entered since attach.
     ///
     /// # Errors
     /// The kernel's error from reading an event.
@@ -129,7 +129,7 @@ fn tasks(root: &Root, pid: u32) -> io::Result<Vec<libc::pid_t>> {
     Ok(names.iter().filter_map(|name| name.parse().ok()).collect())
 }
 
-/// The tracepoint's number, from tracefs or its older place under debugfs.
+/// Returns the tracepoint's number, from tracefs or its older place under debugfs.
 fn tracepoint(root: &Root) -> io::Result<u64> {
     let places = ["sys/kernel/tracing", "sys/kernel/debug/tracing"];
     let mut error = io::Error::from(io::ErrorKind::NotFound);
@@ -159,7 +159,7 @@ fn tracepoint(root: &Root) -> io::Result<u64> {
     ))
 }
 
-/// Why the kernel refused, and what would allow it.
+/// Returns why the kernel refused, and what would allow it.
 fn explain(error: &io::Error, root: &Root) -> io::Error {
     let advice = match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => match root.number::<i64>("proc/sys/kernel/perf_event_paranoid") {

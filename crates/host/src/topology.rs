@@ -14,12 +14,12 @@ pub fn split_cores(affinity: &[u32]) -> (Vec<u32>, Vec<u32>, Vec<u32>) {
     split_cores_under(&Root::system(), affinity)
 }
 
-/// [`split_cores`] on another machine's files.
+/// Does as [`split_cores`] on another machine's files.
 pub fn split_cores_under(root: &Root, affinity: &[u32]) -> (Vec<u32>, Vec<u32>, Vec<u32>) {
     part(&cores(root, affinity))
 }
 
-/// The given CPUs grouped by core, each group sorted, groups by their first CPU.
+/// Returns the given CPUs grouped by core, each group sorted, groups by their first CPU.
 pub fn cores(root: &Root, cpus: &[u32]) -> Vec<Vec<u32>> {
     let mut cpus = cpus.to_vec();
     cpus.sort_unstable();
@@ -40,7 +40,7 @@ pub fn cores(root: &Root, cpus: &[u32]) -> Vec<Vec<u32>> {
     cores
 }
 
-/// The CPUs this process may run on, from `Cpus_allowed_list` of its status; `None` if hidden.
+/// Returns the CPUs this process may run on, from `Cpus_allowed_list` of its status; `None` if hidden.
 pub fn affinity() -> Option<Vec<u32>> {
     affinity_under(&Root::system())
 }
@@ -76,7 +76,7 @@ fn part(cores: &[Vec<u32>]) -> (Vec<u32>, Vec<u32>, Vec<u32>) {
 /// must not make us write out four billion numbers.
 const CPU_MAX: u32 = 1 << 16;
 
-/// A list as in cpuset(7): `0-3,8,10-11`. `None` for anything else, an empty list included.
+/// Returns a list as in cpuset(7): `0-3,8,10-11`. `None` for anything else, an empty list included.
 pub(crate) fn parse_cpu_list(text: &str) -> Option<Vec<u32>> {
     let mut cpus = Vec::new();
     for part in text.trim().split(',') {
@@ -98,8 +98,8 @@ mod tests {
     use super::{affinity, cores, parse_cpu_list, split_cores, split_cores_under};
     use crate::root::Fixture;
 
-    /// A machine of `cores` cores with `threads` threads each, numbered as Linux does on PCs: first all first
-    /// threads, then all second ones.
+    /// Returns a machine of `cores` cores with `threads` threads each, numbered as Linux does on PCs: first
+    /// all first threads, then all second ones.
     fn machine(cores: u32, threads: u32) -> Fixture {
         let files: Vec<(String, String)> = (0..cores * threads)
             .map(|cpu| {

@@ -114,7 +114,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// All responses.
+    /// Returns the count of all responses.
     pub fn requests(&self) -> u64 {
         self.responses.iter().sum()
     }

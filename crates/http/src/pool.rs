@@ -48,13 +48,13 @@ fn take<T>(kept: fn(&mut Pool) -> &mut Vec<T>) -> Option<T> {
     POOL.try_with(|pool| kept(&mut pool.borrow_mut()).pop()).ok().flatten()
 }
 
-/// An empty buffer.
+/// Returns an empty buffer.
 #[inline]
 pub(crate) fn buffer() -> Vec<u8> {
     take(|pool| &mut pool.buffers).unwrap_or_else(|| Vec::with_capacity(BUFFER_BYTES))
 }
 
-/// Whether a buffer is worth keeping for use again.
+/// Returns whether a buffer is worth keeping for use again.
 #[inline]
 pub(crate) fn is_kept(buffer: &Vec<u8>) -> bool {
     (BUFFER_BYTES..=BUFFER_BYTES_MAX).contains(&buffer.capacity())

@@ -52,8 +52,8 @@ pub struct Advice {
 /// Maximum distance of two loads that together enclose a workload, in units of a near distance.
 const BESIDE: f64 = 2.2;
 
-/// How many connections a server of ours can hold, if that is less than descriptors allow, as the suites have
-/// it.
+/// Returns how many connections a server of ours can hold, if that is less than descriptors allow, as the
+/// suites have it.
 fn limits() -> Vec<(String, u32)> {
     let servers = Suite::load("models").map(|suite| suite.servers).unwrap_or_default();
     servers.into_iter().filter_map(|server| Some((server.id, server.max_connections?))).collect()
@@ -68,7 +68,7 @@ enum Evidence<'l, 'a> {
 }
 
 impl Workload {
-    /// Whether the workload has no requirement.
+    /// Returns whether the workload has no requirement.
     pub fn is_empty(&self) -> bool {
         *self == Workload::default()
     }
@@ -288,7 +288,7 @@ impl Workload {
         lines
     }
 
-    /// What the machine allows, beside what is asked.
+    /// Returns what the machine allows, beside what is asked.
     fn limits(&self, record: &Record) -> Option<String> {
         let wanted = u64::from(self.connections?);
         let limit = record.host.get("limits")?.get("nofile_hard").and_then(Value::as_u64)?;
@@ -375,7 +375,7 @@ const CHOICES: [(&str, &str, &str); 4] = [
     ("engine-epoll", "epoll-et", "the engine on epoll, against the same by hand"),
 ];
 
-/// Where the advice comes from.
+/// Returns where the advice comes from.
 fn from(record: &Record) -> String {
     let doubt = match record.verdict.level {
         Level::Valid => String::new(),
@@ -418,7 +418,7 @@ impl<'a> Verdict<'a> {
         Verdict { load, ranked, best, too_small }
     }
 
-    /// The engine's cells that are as cheap as the cheapest of them.
+    /// Returns the engine's cells that are as cheap as the cheapest of them.
     fn engines(&self, record: &Record) -> Engines<'a> {
         let mut engines = self.ranked.iter().copied().filter(|cell| cell.model.starts_with("engine-"));
         let Some(cheapest) = engines.next() else { return Engines { even: Vec::new() } };
@@ -440,7 +440,7 @@ impl<'a> Verdict<'a> {
         if names.is_empty() { "none of those that ran".to_owned() } else { answer::either(&names) }
     }
 
-    /// A line for each program, the cheapest first.
+    /// Returns a line for each program, the cheapest first.
     fn lines(&self, record: &Record) -> Vec<String> {
         let widest = self.load.cells.iter().map(|cell| cell.model.chars().count()).max().unwrap_or(0);
         let mut lines: Vec<String> = self
@@ -542,7 +542,7 @@ mod tests {
         workload.advice(record, 100)
     }
 
-    /// The paragraph that begins with "Use".
+    /// Returns the paragraph that begins with "Use".
     fn used(advice: &Advice) -> String {
         let text = advice.text.replace("\n    ", " ");
         text.lines().find(|line| line.trim_start().starts_with("Use ")).unwrap_or_default().to_owned()

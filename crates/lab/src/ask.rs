@@ -58,9 +58,9 @@ pub(crate) fn ask(addr: SocketAddr, host: &str, path: &str, patience: Duration) 
     Ok(Keeping::Keeps)
 }
 
-/// How many connections a program takes that are made at once: `wanted`, or half of what came through where
-/// some did not. A connection that finds the backlog full is tried again by this side's kernel only after a
-/// second.
+/// Returns how many connections a program takes that are made at once: `wanted`, or half of what came through
+/// where some did not. A connection that finds the backlog full is tried again by this side's kernel only
+/// after a second.
 pub(crate) fn room(addr: SocketAddr, wanted: u32) -> u32 {
     /// Below the second after which a lost connection is tried again.
     const PATIENCE: Duration = Duration::from_millis(500);
@@ -94,7 +94,7 @@ pub(crate) fn room(addr: SocketAddr, wanted: u32) -> u32 {
     if least >= wanted { wanted } else { (least / 2).max(1) }
 }
 
-/// A connection that is being made.
+/// Returns a connection that is being made.
 fn begin(addr: SocketAddr) -> Option<OwnedFd> {
     let family = if addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;

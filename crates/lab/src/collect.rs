@@ -28,7 +28,7 @@ pub struct CellRuns {
 }
 
 impl CellRuns {
-    /// Why it runs by itself, also where that was found before the run was resumed.
+    /// Returns why it runs by itself, also where that was found before the run was resumed.
     pub(crate) fn why_alone(&self) -> Option<String> {
         self.alone.clone().or_else(|| self.runs.last().and_then(|measured| measured.run.alone.clone()))
     }
@@ -199,7 +199,7 @@ fn cell(suite: &Suite, plan: &Plan, runs: &[CellRuns], index: usize, shared_core
     }
 }
 
-/// The baseline against itself, if it ran twice in blocks enough for an interval.
+/// Returns the baseline against itself, if it ran twice in blocks enough for an interval.
 fn control(suite: &Suite, plan: &Plan, runs: &[CellRuns], load: usize) -> Option<(Control, Finding)> {
     let base = baseline_of(suite, plan, load)?;
     let again = plan.cells.iter().position(|cell| cell.role == Role::Control && cell.load == load)?;
@@ -220,7 +220,7 @@ fn cpu(run: &Run) -> Option<f64> {
     run.cpu_us_per_request
 }
 
-/// The client that put the load on; several, where a driver was not available in every run.
+/// Returns the client that put the load on; several, where a driver was not available in every run.
 fn client_of(runs: &[&Measured]) -> Option<String> {
     let mut names: Vec<&str> = runs.iter().filter_map(|measured| measured.client.as_deref()).collect();
     names.dedup();
@@ -244,7 +244,7 @@ fn clients(plan: &Plan, runs: &[CellRuns], load: usize) -> Option<Caveat> {
     })
 }
 
-/// The cell that both clients put under load, and the one of its other runs.
+/// Returns the cell that both clients put under load, and the one of its other runs.
 fn checked(plan: &Plan) -> Option<(usize, usize)> {
     let other = plan.cells.iter().position(|cell| cell.role == Role::CrossCheck)?;
     let (server, load) = (plan.cells[other].server, plan.cells[other].load);
@@ -295,7 +295,7 @@ fn compare(base: &CellRuns, other: &CellRuns, figure: impl Fn(&Run) -> Option<f6
     Comparison::of_blocks(&base, &other, None)
 }
 
-/// What the harness used of a core while clients ran, all runs together.
+/// Returns what the harness used of a core while clients ran, all runs together.
 fn harness_share(runs: &[CellRuns]) -> Option<f64> {
     let all = || runs.iter().flat_map(|cell| &cell.runs);
     let used: f64 = all().map(|m| m.harness_cpu.map(|cpu| cpu.as_secs_f64())).sum::<Option<f64>>()?;

@@ -40,7 +40,7 @@ impl FromStr for Measure {
 }
 
 impl Measure {
-    /// In words, for a heading.
+    /// Returns it in words, for a heading.
     pub fn title(self) -> &'static str {
         match self {
             Measure::Cpu => "CPU per request",
@@ -202,13 +202,13 @@ fn row(
     }
 }
 
-/// The baseline's cell of a cell's load.
+/// Returns the baseline's cell of a cell's load.
 fn baseline_of<'a>(record: &'a Record, cell: &Cell, over: &str) -> Option<&'a Cell> {
     record.cells.iter().find(|base| base.model == over && base.load == cell.load)
 }
 
-/// The outcome of a cell if the record that `which` names says nothing usable of the baseline of its load;
-/// `None` if it can.
+/// Returns the outcome of a cell if the record that `which` names says nothing usable of the baseline of its
+/// load; `None` if it can.
 fn unusable_baseline((which, record): (&str, &Record), cell: &Cell, over: &str) -> Option<Outcome> {
     let (make, why): (fn(String) -> Outcome, _) = match baseline_of(record, cell, over) {
         None => (Outcome::Not, "is not"),
@@ -221,7 +221,7 @@ fn unusable_baseline((which, record): (&str, &Record), cell: &Cell, over: &str) 
     )))
 }
 
-/// A cell's figures over those of the baseline in the same blocks.
+/// Returns a cell's figures over those of the baseline in the same blocks.
 fn ratios(record: &Record, cell: &Cell, measure: Measure, over: &str) -> Vec<f64> {
     let base = baseline_of(record, cell, over);
     let base = base.map(|base| base.runs.as_slice()).unwrap_or_default();
@@ -243,8 +243,8 @@ fn wider(one: Option<Interval>, other: Option<Interval>) -> Option<Interval> {
     }
 }
 
-/// A finding in lines of its own beside its figures, to the right of them; below them where that leaves
-/// no room.
+/// Returns a finding in lines of its own beside its figures, to the right of them; below them where that
+/// leaves no room.
 fn beside(row: &str, finding: &str, width: usize) -> String {
     let begin = row.chars().count();
     if begin + FINDING_MIN <= width {
@@ -265,23 +265,24 @@ const FINDING_MIN: usize = 30;
 const WIDTH_MIN: usize = 20;
 
 impl Differences {
-    /// Whether a cell was not compared because it, or its baseline, is INVALID in one of the records.
+    /// Returns whether a cell was not compared because it, or its baseline, is INVALID in one of the records.
     pub fn is_invalid(&self) -> bool {
         self.rows.iter().any(|row| matches!(row.outcome, Outcome::Invalid(_)))
     }
 
-    /// Whether a cell was compared at all.
+    /// Returns whether a cell was compared at all.
     pub fn is_empty(&self) -> bool {
         !self.rows.iter().any(|row| matches!(row.outcome, Outcome::Compared(_)))
     }
 
-    /// As text, no line longer than `width` where words allow it. A row with a doubt is marked, and the
-    /// doubts are told below as they are below the table of a record.
+    /// Writes it as text, no line longer than `width` where words allow it. A row with a doubt is marked, and
+    /// the doubts are told below as they are below the table of a record.
     pub fn text(&self, width: usize) -> String {
         self.written(width, width)
     }
 
-    /// As [`text`](Self::text), and each row is one line however long it is, for programs that read lines.
+    /// Writes it as [`text`](Self::text) does, and each row is one line however long it is, for programs that
+    /// read lines.
     pub fn lines(&self, width: usize) -> String {
         self.written(width, usize::MAX)
     }
@@ -357,8 +358,8 @@ mod tests {
     use super::*;
     use crate::page::sample;
 
-    /// A record with cells that cost `factor` times the usual, but the baseline `mood` times, as everything
-    /// does there.
+    /// Returns a record with cells that cost `factor` times the usual, but the baseline `mood` times, as
+    /// everything does there.
     fn record(model: &str, factor: f64, mood: f64) -> Record {
         let mut record = sample::quick();
         record.control.clear();
@@ -447,7 +448,7 @@ mod tests {
         sample::judge(record);
     }
 
-    /// The row of a cell, and what is said below all rows, each in one line.
+    /// Returns the row of a cell, and what is said below all rows, each in one line.
     fn row_and_doubts(differences: &Differences, cell: &str) -> (String, String) {
         // So wide that a row is one line.
         let text = differences.text(300);

@@ -32,7 +32,7 @@ impl Room {
         Ok(Room { bytes: facts.f_bavail * facts.f_frsize, files })
     }
 
-    /// Whether a tree has room here. A small file takes a block, and so does a folder.
+    /// Returns whether a tree has room here. A small file takes a block, and so does a folder.
     fn has_room_for(&self, tree: Room) -> bool {
         let bytes = tree.bytes + tree.files * 4096;
         self.bytes >= bytes + bytes / 4 + SPARE_BYTES && self.files >= tree.files + tree.files / 4
@@ -42,8 +42,8 @@ impl Room {
 /// Where in the folder for trees they lie.
 const FOLDER: &str = "copies";
 
-/// A name for a copy of `tree` below `scratch`, where nothing has that name. Waits where room had to be made,
-/// unless `stop` is set meanwhile.
+/// Returns a name for a copy of `tree` below `scratch`, where nothing has that name. Waits where room had to
+/// be made, unless `stop` is set meanwhile.
 pub(crate) fn fresh(scratch: &Path, tree: Room, stop: &AtomicBool) -> io::Result<PathBuf> {
     let folder = &scratch.join(FOLDER);
     fs::create_dir_all(folder)?;

@@ -124,7 +124,7 @@ impl std::error::Error for DatasetError {
 impl FromStr for Dataset {
     type Err = String;
 
-    /// A name, or `COUNTxBYTES` with an optional `/FOLDERS`: `100000x4K/100`.
+    /// Returns a name, or `COUNTxBYTES` with an optional `/FOLDERS`: `100000x4K/100`.
     fn from_str(text: &str) -> Result<Dataset, String> {
         match text {
             "imagenet" => Ok(Dataset::Imagenet),
@@ -165,7 +165,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// The sizes a file may have.
+    /// Returns the sizes a file may have.
     fn sizes(self) -> (u64, u64) {
         match self {
             Kind::Imagenet { .. } => (100_000, 200_000),

@@ -38,7 +38,7 @@ const COLUMNS: [Column; 21] = [
     }),
 ];
 
-/// One line for each result with a head before them, as RFC 4180 has it but for the line ends.
+/// Writes one line for each result with a head before them, as RFC 4180 has it but for the line ends.
 pub fn csv(record: &Record) -> String {
     let line = |fields: Vec<String>| {
         let fields: Vec<String> = fields.iter().map(|field| quoted(field)).collect();
@@ -77,7 +77,7 @@ fn number(value: Option<f64>) -> String {
     })
 }
 
-/// A table for each load, with what was found doubtful behind the program's name.
+/// Returns a table for each load, with what was found doubtful behind the program's name.
 pub fn markdown(record: &Record) -> String {
     let mut out = String::new();
     for load in shape::loads(record) {
@@ -127,7 +127,7 @@ fn known(text: String) -> String {
     if text.is_empty() { "–".to_owned() } else { text }
 }
 
-/// A text that cannot end its cell.
+/// Returns a text that cannot end its cell.
 fn text(text: &str) -> String {
     clean(text).replace('\\', "\\\\").replace('|', "\\|").replace(['<', '\u{a0}'], " ")
 }

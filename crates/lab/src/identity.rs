@@ -31,7 +31,7 @@ fn of_server(server: &Server, folder: Option<&Path>) -> Program {
     }
 }
 
-/// Where the program lies: from the suite's folder, or on the path.
+/// Returns where the program lies: from the suite's folder, or on the path.
 fn program(word: &str, folder: Option<&Path>) -> Option<PathBuf> {
     if word.contains('/') {
         return Some(folder.unwrap_or(Path::new("")).join(word));
@@ -39,7 +39,7 @@ fn program(word: &str, folder: Option<&Path>) -> Option<PathBuf> {
     env::split_paths(&env::var_os("PATH")?).map(|place| place.join(word)).find(|path| path.is_file())
 }
 
-/// Where a word of its command would lie if it is a file: the program sees it from its own folder.
+/// Returns where a word of its command would lie if it is a file: the program sees it from its own folder.
 fn argument(word: &str, server: &Server, folder: Option<&Path>) -> PathBuf {
     match &server.cwd {
         Some(cwd) => folder.unwrap_or(Path::new("")).join(cwd).join(word),
@@ -47,7 +47,7 @@ fn argument(word: &str, server: &Server, folder: Option<&Path>) -> PathBuf {
     }
 }
 
-/// A hash of a file. It tells files apart and protects against nothing else.
+/// Returns a hash of a file. It tells files apart and protects against nothing else.
 pub(crate) fn of_file(path: &Path) -> io::Result<String> {
     let mut file = BufReader::with_capacity(1 << 16, File::open(path)?);
     let mut hasher = DefaultHasher::new();

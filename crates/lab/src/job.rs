@@ -150,7 +150,7 @@ impl Bench<'_> {
     }
 }
 
-/// The folder with the tree, made if it is not there yet. Cold and warm runs share it.
+/// Returns the folder with the tree, made if it is not there yet. Cold and warm runs share it.
 fn source(scratch: &Path, tree: &Tree) -> Result<PathBuf, Failure> {
     let name: String =
         tree.dataset.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();

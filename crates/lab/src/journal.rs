@@ -44,7 +44,7 @@ pub struct Begun {
 }
 
 impl Begun {
-    /// A run of `suite` that begins now.
+    /// Returns a run of `suite` that begins now.
     pub fn now(
         suite: Suite,
         seed: u64,
@@ -96,7 +96,7 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Nothing was done yet.
+    /// Makes a journal in which nothing was done yet.
     pub fn nothing(begun: Begun) -> Kept {
         Kept { begun, blocks: 0, entries: Vec::new() }
     }

@@ -35,7 +35,7 @@ impl Cores {
         Ok(Cores { server, client, harness })
     }
 
-    /// Server and client have no core of their own each.
+    /// Returns whether server and client have no core of their own each.
     pub fn shared(&self) -> bool {
         self.server.iter().any(|cpu| self.client.contains(cpu))
     }

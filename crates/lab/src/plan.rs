@@ -39,7 +39,7 @@ pub enum Role {
 }
 
 impl PlannedCell {
-    /// Its load, by the client that puts it on.
+    /// Returns its load, by the client that puts it on.
     pub fn load<'a>(&self, suite: &'a Suite) -> Cow<'a, Load> {
         let load = &suite.loads[self.load];
         match self.role {
@@ -61,7 +61,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The plan of a suite. The same suite and seed give the same plan on every machine.
+    /// Makes the plan of a suite. The same suite and seed give the same plan on every machine.
     pub fn of(suite: &Suite, seed: u64) -> Plan {
         let mut cells = Vec::new();
         let mut controls = Vec::new();
@@ -140,8 +140,8 @@ impl Plan {
         blocks.iter_mut().for_each(|order| order.retain(|cell| cells[*cell].skipped.is_none()));
     }
 
-    /// The runs of a block by those that run together, each with its place in the block: one alone, or, where
-    /// programs take turns, all under one load.
+    /// Returns the runs of a block by those that run together, each with its place in the block: one alone,
+    /// or, where programs take turns, all under one load.
     pub fn groups(&self, order: &[usize], suite: &Suite) -> Vec<Vec<(u32, usize)>> {
         let load = |cell: usize| self.cells[cell].load;
         let mut groups: Vec<Vec<(u32, usize)>> = Vec::new();
@@ -161,7 +161,7 @@ impl Plan {
         u32::try_from(self.blocks.iter().map(Vec::len).sum::<usize>()).unwrap_or(u32::MAX)
     }
 
-    /// How long all of it should take.
+    /// Returns how long all of it should take.
     pub fn estimate(&self, suite: &Suite) -> Duration {
         /// What a program of any kind takes to start and to be asked for its page once, beyond a small
         /// server's.
@@ -171,13 +171,13 @@ impl Plan {
         Duration::from_secs_f64(f64::from(self.runs()) * suite.run_estimate_s() + added as f64 * ADDED_S)
     }
 
-    /// Whether a program takes part that may take any time to start and answer.
+    /// Returns whether a program takes part that may take any time to start and answer.
     fn is_open_ended(&self, suite: &Suite) -> bool {
         self.cells.iter().any(|cell| cell.skipped.is_none() && suite.servers[cell.server].is_unknown())
     }
 
-    /// What would run and for how long, load by load, and what is left out and why; for a terminal of `width`
-    /// columns.
+    /// Returns what would run and for how long, load by load, and what is left out and why; for a terminal of
+    /// `width` columns.
     pub fn text(&self, suite: &Suite, width: usize) -> String {
         const INDENT: &str = "    ";
         let line = |text: &str| {
@@ -229,7 +229,7 @@ impl Plan {
     }
 }
 
-/// Why an added program is not put under a load of this protocol, and what would change it.
+/// Returns why an added program is not put under a load of this protocol, and what would change it.
 fn cannot_speak(server: &Server, protocol: Protocol) -> String {
     let copies = server.protocols.contains(&Protocol::Files);
     match protocol {
@@ -241,7 +241,7 @@ fn cannot_speak(server: &Server, protocol: Protocol) -> String {
     }
 }
 
-/// `model/load` of a cell, with a mark for what is no result.
+/// Returns `model/load` of a cell, with a mark for what is no result.
 pub fn cell_name(suite: &Suite, cell: &PlannedCell) -> String {
     let mark = match cell.role {
         Role::Cell => "",

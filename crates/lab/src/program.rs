@@ -258,12 +258,12 @@ impl Program {
         }
     }
 
-    /// The child's process id.
+    /// Returns the child's process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// It has ended, by itself or not.
+    /// Returns whether it has ended, by itself or not.
     pub fn has_ended(&mut self) -> bool {
         if self.status.is_none() && self.is_zombie() {
             self.reap();
@@ -271,13 +271,13 @@ impl Program {
         self.status.is_some()
     }
 
-    /// It has ended but is not reaped: its clocks can still be read.
+    /// Returns whether it has ended but is not reaped: its clocks can still be read.
     pub fn is_zombie(&self) -> bool {
         let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
         matches!(poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(n) if n > 0)
     }
 
-    /// What it wrote to standard output so far.
+    /// Returns what it wrote to standard output so far.
     pub fn output(&mut self) -> String {
         self.stdout.drain();
         self.stdout.text()
@@ -289,7 +289,7 @@ impl Program {
         self.stdin.as_mut().is_some_and(|stdin| stdin.write_all(word).is_ok())
     }
 
-    /// Whether the last that it printed is `word`, which is then taken off.
+    /// Returns whether the last that it printed is `word`, which is then taken off.
     pub fn has_said(&mut self, word: &[u8]) -> bool {
         self.stdout.drain();
         let rest = self.stdout.kept.strip_suffix(word).map(<[u8]>::len);
@@ -327,17 +327,17 @@ impl Program {
         self.stderr.drain();
     }
 
-    /// It ended with exit code 0.
+    /// Returns whether it ended with exit code 0.
     pub fn succeeded(&self) -> bool {
         self.status.is_some_and(|status| status.success())
     }
 
-    /// The code it exited with, if it has exited.
+    /// Returns the code it exited with, if it has exited.
     pub fn exit_code(&self) -> Option<i32> {
         self.status.and_then(|status| status.code())
     }
 
-    /// How it ended, as a clause.
+    /// Returns how it ended, as a clause.
     pub fn how_it_ended(&self) -> String {
         match self.status {
             None => "it is running".to_owned(),
@@ -349,8 +349,9 @@ impl Program {
         }
     }
 
-    /// Its last lines of output, errors first choice, on one line of at most [`LAST_WORDS_MAX`] characters,
-    /// control characters escaped: a program may print anything, and this goes to terminals and records.
+    /// Returns its last lines of output, errors first choice, on one line of at most [`LAST_WORDS_MAX`]
+    /// characters, control characters escaped: a program may print anything, and this goes to terminals and
+    /// records.
     pub fn last_words(&mut self) -> String {
         self.stdout.drain();
         self.stderr.drain();
@@ -371,7 +372,7 @@ impl Program {
 /// The most characters of a program's output that are quoted.
 const LAST_WORDS_MAX: usize = 300;
 
-/// A character as it may be shown: as it is, or escaped if it would act on a terminal.
+/// Returns a character as it may be shown: as it is, or escaped if it would act on a terminal.
 fn visible(character: char) -> impl Iterator<Item = char> {
     let (plain, escaped) = if character.is_control() {
         (None, Some(character.escape_default()))
@@ -406,7 +407,7 @@ pub fn wait_any(programs: &mut [&mut Program], timeout: Duration) {
     }
 }
 
-/// The slice in which a wait looks for the caller's wish to stop.
+/// Returns the slice in which a wait looks for the caller's wish to stop.
 pub fn slice() -> Duration {
     SLICE
 }
@@ -425,7 +426,7 @@ pub struct Filling<'a> {
 }
 
 impl Filling<'_> {
-    /// A command with every placeholder filled; `{arguments}` becomes as many words as there are.
+    /// Returns a command with every placeholder filled; `{arguments}` becomes as many words as there are.
     pub fn words(&self, command: &[String]) -> Vec<String> {
         let mut words = Vec::new();
         for word in command {
@@ -450,7 +451,8 @@ impl Filling<'_> {
     }
 }
 
-/// Why a server's program cannot be started, as a clause; `None` if it can, or where only trying tells.
+/// Returns why a server's program cannot be started, as a clause; `None` if it can, or where only trying
+/// tells.
 pub fn missing(server: &Server, folder: Option<&Path>) -> Option<String> {
     let word = server.command.first()?;
     // Its own PATH may be another one, and `{ringroad}` is this program.
@@ -469,7 +471,7 @@ pub fn missing(server: &Server, folder: Option<&Path>) -> Option<String> {
     (!found).then(|| format!("{word} is not installed or not executable{hint}"))
 }
 
-/// An address of the loopback with a port that is free now.
+/// Returns an address of the loopback with a port that is free now.
 ///
 /// # Errors
 /// The kernel's error from binding; all ports may be in use.

@@ -183,7 +183,7 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// The last totals line in a program's output.
+    /// Returns the last totals line in a program's output.
     pub fn find(output: &str) -> Option<Totals> {
         #[derive(Deserialize)]
         struct Line {
@@ -257,9 +257,9 @@ impl Bench<'_> {
         Ok((Subject { child: Some(child), pid }, addr))
     }
 
-    /// Whether this program closes its connection after each answer, and how many connections it takes then.
-    /// A program that prints its totals is known to keep it, and another request would be missing in the
-    /// client's count.
+    /// Returns whether this program closes its connection after each answer, and how many connections it
+    /// takes then. A program that prints its totals is known to keep it, and another request would be missing
+    /// in the client's count.
     fn manner(&self, server: &Server, addr: SocketAddr, load: &Load, path: &str) -> Result<Manner, Failure> {
         let kept = Manner { keeping: Keeping::Keeps, connections: load.connections };
         let is_tls = server.url.as_ref().is_some_and(|url| url.https);
@@ -344,8 +344,8 @@ impl Bench<'_> {
         self.suite.keep.contains(&what)
     }
 
-    /// The command of a client of ours. With others it takes turns, and may wait for so many seconds in
-    /// between.
+    /// Returns the command of a client of ours. With others it takes turns, and may wait for so many seconds
+    /// in between.
     pub(crate) fn client(
         &self,
         server: &Server,
@@ -393,7 +393,7 @@ impl Bench<'_> {
         Ok(ClientCommand { words, most_s, closes, connections: fewer.then_some(manner.connections) })
     }
 
-    /// What a client of ours that ended has reported.
+    /// Returns what a client of ours that ended has reported.
     pub(crate) fn reported(&self, load: &Load, watched: &Watched) -> Result<Measured, Failure> {
         let line = watched.stdout.lines().rev().find(|line| line.starts_with('{'));
         let report: ClientReport = match (watched.success, line) {
@@ -568,7 +568,7 @@ pub(crate) struct ClientCommand {
 }
 
 impl ClientCommand {
-    /// What came of it, with how it was told to put the load on.
+    /// Returns what came of it, with how it was told to put the load on.
     pub(crate) fn marked(&self, measured: Measured) -> Measured {
         Measured { closes: self.closes, connections: self.connections, ..measured }
     }

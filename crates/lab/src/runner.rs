@@ -51,7 +51,7 @@ pub struct RunOptions {
 }
 
 impl RunOptions {
-    /// The options for a program that offers `lab server` and `lab client` itself.
+    /// Makes the options for a program that offers `lab server` and `lab client` itself.
     pub fn of(ringroad: impl Into<PathBuf>) -> RunOptions {
         let ringroad = ringroad.into();
         let client = vec![ringroad.to_string_lossy().into_owned(), "lab".to_owned(), "client".to_owned()];
@@ -364,7 +364,7 @@ fn by_turns(
     (all, reasons)
 }
 
-/// Why a run by turns is to be made again by itself, as a clause.
+/// Returns why a run by turns is to be made again by itself, as a clause.
 fn unsuited(result: &Result<Measured, Failure>, load: &Load) -> Option<String> {
     match result {
         Err(Failure::Slow(how)) => Some(how.clone()),
@@ -457,7 +457,7 @@ fn rule(suite: &Suite, key: &str, message: String) -> SuiteError {
     SuiteError { file: suite.name.clone(), line: None, key: Some(key.to_owned()), message }
 }
 
-/// The machine's facts, which build of the program runs, and the CPUs of server, client and harness.
+/// Returns the machine's facts, which build of the program runs, and the CPUs of server, client and harness.
 fn host(cores: &Cores, ringroad: &Path) -> Map<String, Value> {
     let mut host = match serde_json::to_value(ringroad_host::facts()) {
         Ok(Value::Object(map)) => map,

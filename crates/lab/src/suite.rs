@@ -117,7 +117,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// One that already runs. It answers with a page of its own, over HTTP.
+    /// Makes a server that already runs. It answers with a page of its own, over HTTP.
     pub fn running(id: String, url: Url) -> Server {
         Server {
             id,
@@ -138,12 +138,12 @@ impl Server {
         }
     }
 
-    /// How long it takes to start and to answer is not known: the user added it.
+    /// Returns whether it is not known how long it takes to start and to answer: the user added it.
     pub fn is_unknown(&self) -> bool {
         self.added
     }
 
-    /// It can be told what a load wants of its program.
+    /// Returns whether it can be told what a load wants of its program.
     pub fn takes_arguments(&self) -> bool {
         self.command.iter().any(|word| word == ARGUMENTS)
     }
@@ -220,7 +220,7 @@ const LOAD_PIPELINE_MAX: u32 = 256;
 const LOAD_LAID_OUT_MAX: u64 = 16 << 20;
 
 impl Client {
-    /// As suites and the command line have it.
+    /// Returns it as suites and the command line have it.
     pub fn as_str(self) -> &'static str {
         match self {
             Client::Load => "load",
@@ -233,7 +233,7 @@ impl Client {
 impl std::str::FromStr for Client {
     type Err = String;
 
-    /// The two clients of this program; `wrk` has limits of its own and is for suites.
+    /// Returns the two clients of this program; `wrk` has limits of its own and is for suites.
     fn from_str(word: &str) -> Result<Client, String> {
         match word {
             "load" => Ok(Client::Load),
@@ -280,14 +280,14 @@ pub struct Load {
 }
 
 impl Load {
-    /// Bytes of a message laid out once, twice, … as often as are in flight, all together: what the load
-    /// generator keeps.
+    /// Returns how many bytes a message takes that is laid out once, twice, … as often as are in flight, all
+    /// together: what the load generator keeps.
     pub fn laid_out_bytes(&self) -> u64 {
         let depth = u64::from(self.pipeline);
         depth * (depth + 1) / 2 * u64::from(self.payload_bytes)
     }
 
-    /// Whether the load generator can put it on. What it cannot is the small client's.
+    /// Returns whether the load generator can put it on. What it cannot is the small client's.
     pub fn is_for_load(&self) -> bool {
         self.tree.is_none()
             && self.pipeline <= LOAD_PIPELINE_MAX
@@ -296,7 +296,7 @@ impl Load {
 }
 
 impl Suite {
-    /// The built-in suite: every model, echo and HTTP, 64 connections.
+    /// Returns the built-in suite: every model, echo and HTTP, 64 connections.
     ///
     /// # Errors
     /// None in a released build: a test parses the embedded file.
@@ -304,7 +304,7 @@ impl Suite {
         Suite::load("quick")
     }
 
-    /// A suite by name or path: a built-in one, a `.toml` file, or `NAME` for `benches/NAME.toml` or
+    /// Returns a suite by name or path: a built-in one, a `.toml` file, or `NAME` for `benches/NAME.toml` or
     /// `NAME.toml` here.
     ///
     /// # Errors
@@ -329,7 +329,7 @@ impl Suite {
         Suite::parse(&text, &path.display().to_string(), &stem, Some(folder.to_owned()))
     }
 
-    /// A suite from its text. `file` is what errors call it.
+    /// Returns a suite from its text. `file` is what errors call it.
     ///
     /// # Errors
     /// [`Error::Suite`] with line and key.
@@ -500,7 +500,8 @@ impl Suite {
         Ok(())
     }
 
-    /// How long one run takes, seconds: warm-up, window, system-call window, and starting and stopping.
+    /// Returns how long one run takes, seconds: warm-up, window, system-call window, and starting and
+    /// stopping.
     pub fn run_estimate_s(&self) -> f64 {
         /// Measured: start, connect, drain and stop of a small server take 60 to 120 ms.
         const AROUND_S: f64 = 0.1;

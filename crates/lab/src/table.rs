@@ -34,16 +34,15 @@ pub enum Detail {
     Brief,
 }
 
-/// The record as text, lines ended by `\n`, none longer than `width` characters; `width` is taken as at least
-/// 40 and at most
-/// 100. Where columns have no room the less important ones are left out. With `color` there are ANSI colours
-///      in it, which take
-/// no width. Names are shown without control characters, so that no program's name can steer the terminal.
+/// Returns the record as text, lines ended by `\n`, none longer than `width` characters; `width` is taken as
+/// at least 40 and at most 100. Where columns have no room the less important ones are left out. With `color`
+/// there are ANSI colours      in it, which take no width. Names are shown without control characters, so
+/// that no program's name can steer the terminal.
 pub fn text(record: &Record, width: usize, color: bool) -> String {
     detailed(record, width, color, Detail::Full)
 }
 
-/// As [`text`], with the detail asked for.
+/// Writes it as [`text`] does, with the detail asked for.
 pub fn detailed(record: &Record, width: usize, color: bool, detail: Detail) -> String {
     let width = width.clamp(WIDTH_MIN, WIDTH_MAX);
     let paint = Paint { color };
@@ -139,7 +138,7 @@ impl Column {
     }
 }
 
-/// The load generator was the bottleneck: the program can do more.
+/// Returns whether the load generator was the bottleneck: the program can do more.
 fn is_client_bound(cell: &Cell) -> bool {
     cell.limiter == Some(Limiter::Client)
 }
@@ -188,7 +187,7 @@ impl Columns {
         bar + self.shown.iter().map(|column| column.room().0 + column.room().1).sum::<usize>()
     }
 
-    /// A row: its mark, its name, a text for each column, and the bar behind the first.
+    /// Returns a row: its mark, its name, a text for each column, and the bar behind the first.
     fn row(&self, mark: &str, name: &str, bar: &str, spell: impl Fn(Column) -> String) -> String {
         let mut out = format!("{mark:MARK$}{:name$}", cut(&clean(name), self.name), name = self.name);
         for column in &self.shown {
@@ -271,7 +270,7 @@ fn against_baseline(record: &Record, load: &Load<'_>, cell: &Cell) -> String {
     format!("{}{times}", if even { "= " } else { "" })
 }
 
-/// A number that fits its column.
+/// Returns a number that fits its column.
 fn short(figure: Figure, cell: &Cell) -> String {
     let Some(value) = figure.value(cell) else {
         return UNKNOWN.to_owned();
@@ -287,7 +286,7 @@ fn short(figure: Figure, cell: &Cell) -> String {
     }
 }
 
-/// The value as a part of the largest, in eighths of a character.
+/// Returns the value as a part of the largest, in eighths of a character.
 fn bar(value: Option<f64>, most: f64, width: usize) -> String {
     const PARTS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     if width == 0 {
@@ -299,7 +298,7 @@ fn bar(value: Option<f64>, most: f64, width: usize) -> String {
     drawn
 }
 
-/// What the marks in the table mean, for the marks that occur.
+/// Returns what the marks in the table mean, for the marks that occur.
 fn notes(record: &Record, loads: &[Load<'_>], columns: &Columns) -> Vec<String> {
     let mut notes = Vec::new();
     let ran = || record.cells.iter().filter(|cell| cell.skipped.is_none());
@@ -368,7 +367,7 @@ pub(crate) fn doubted(doubts: &[Doubt], width: usize, paint: &Paint) -> String {
     out
 }
 
-/// The mark of a verdict.
+/// Returns the mark of a verdict.
 pub(crate) fn flag(level: Level) -> &'static str {
     match level {
         Level::Valid => "",
@@ -431,7 +430,7 @@ pub(crate) fn clean(text: &str) -> String {
         .collect()
 }
 
-/// The spaces that keep number and unit together on the page are plain ones here.
+/// Returns the spaces that keep number and unit together on the page are plain ones here.
 pub(crate) fn plain(text: &str) -> String {
     text.replace('\u{a0}', " ")
 }

@@ -142,7 +142,7 @@ impl Reading {
     }
 }
 
-/// The value of a label among `name="value",…}`.
+/// Returns the value of a label among `name="value",…}`.
 fn label<'t>(labels: &'t str, name: &str) -> Option<&'t str> {
     labels.split([',', '}']).find_map(|one| one.strip_prefix(name)?.strip_prefix("=\"")?.strip_suffix('"'))
 }
@@ -307,7 +307,7 @@ pub fn advise(readings: &[Reading], width: usize) -> Result<String, Refused> {
     Ok(text(&drivers, readings.len() - 1, share, width))
 }
 
-/// The drivers that have answered requests in every interval.
+/// Returns the drivers that have answered requests in every interval.
 fn busy(readings: &[Reading]) -> Result<Vec<Driver>, Refused> {
     let mut drivers = Vec::new();
     let Some(last) = readings.last() else { return Ok(drivers) };
@@ -379,7 +379,7 @@ fn text(drivers: &[Driver], intervals: usize, elsewhere: f64, width: usize) -> S
     out
 }
 
-/// What is known of a driver that seems to cost more than the cheapest.
+/// Returns what is known of a driver that seems to cost more than the cheapest.
 fn compared(cheapest: &Driver, other: &Driver) -> String {
     let compare = |of| Comparison::of_blocks(&cheapest.figures(of), &other.figures(of), None);
     let sentence = |what: &str, comparison: Option<Comparison>| match comparison.map(|one| one.finding) {

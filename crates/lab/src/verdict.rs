@@ -9,7 +9,7 @@ use crate::suite::{Load, Protocol};
 use ringroad_measure::record::{Errors, Limiter};
 use ringroad_measure::{Caveat, Verdict, summary};
 
-/// What one run alone gives reason to doubt.
+/// Returns what one run alone gives reason to doubt.
 pub fn of_run(measured: &Measured, load: &Load) -> Vec<Caveat> {
     let run = &measured.run;
     let mut caveats = exact(measured, load);
@@ -23,8 +23,8 @@ pub fn of_run(measured: &Measured, load: &Load) -> Vec<Caveat> {
     caveats
 }
 
-/// What all runs of a cell together give reason to doubt; `failures` are runs that gave no figures, as
-/// clauses.
+/// Returns what all runs of a cell together give reason to doubt; `failures` are runs that gave no figures,
+/// as clauses.
 pub fn of_cell(runs: &[&Measured], failures: &[String], load: &Load, shared_core: bool) -> Verdict {
     let mut verdict = Verdict::of(failures.iter().map(|how| Caveat::ServerFailed { how: how.clone() }));
     if runs.is_empty() {
@@ -76,12 +76,12 @@ pub fn of_cell(runs: &[&Measured], failures: &[String], load: &Load, shared_core
     verdict
 }
 
-/// What runs that are no cell's own say of counts, connections and the program.
+/// Returns what runs that are no cell's own say of counts, connections and the program.
 pub(crate) fn exact_of(runs: &[&Measured], load: &Load) -> Vec<Caveat> {
     runs.iter().flat_map(|measured| exact(measured, load)).collect()
 }
 
-/// What bounded the rate, by the medians over the runs; `None` where CPU use is not known.
+/// Returns what bounded the rate, by the medians over the runs; `None` where CPU use is not known.
 pub fn limiter(runs: &[&Measured]) -> Option<Limiter> {
     use ringroad_measure::caveat::BUSY_SHARE;
     let server = middle(runs, |m| m.server_busy)?;
@@ -155,13 +155,13 @@ fn continuous(runs: &[&Measured], load: &Load) -> Vec<Caveat> {
     caveats
 }
 
-/// The median of a figure over the runs that have it.
+/// Returns the median of a figure over the runs that have it.
 pub(crate) fn middle(runs: &[&Measured], figure: impl Fn(&Measured) -> Option<f64>) -> Option<f64> {
     let values: Vec<f64> = runs.iter().filter_map(|m| figure(m)).collect();
     summary::median(&values)
 }
 
-/// A figure of every run; `None` if one has none.
+/// Returns a figure of every run; `None` if one has none.
 pub(crate) fn all(runs: &[&Measured], figure: impl Fn(&Measured) -> Option<f64>) -> Option<Vec<f64>> {
     runs.iter().map(|m| figure(m)).collect()
 }

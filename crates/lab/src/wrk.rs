@@ -23,7 +23,7 @@ pub struct WrkReport {
     pub errors: Errors,
 }
 
-/// The command for one thread, `connections`, whole `seconds`.
+/// Returns the command for one thread, `connections`, whole `seconds`.
 pub fn command(url: &str, connections: u32, seconds: u64, timeout_s: f64) -> Vec<String> {
     let timeout = format!("--timeout={}s", timeout_s.ceil());
     ["wrk", "-t1", &format!("-c{connections}"), &format!("-d{seconds}s"), &timeout, "--latency", url]

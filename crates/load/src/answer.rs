@@ -176,7 +176,7 @@ impl Seen {
 }
 
 impl Reader {
-    /// Whether part of an answer has come.
+    /// Returns whether part of an answer has come.
     pub(crate) fn is_amid(&self) -> bool {
         self.0.is_some()
     }
@@ -319,7 +319,7 @@ impl Reader {
         Step::More
     }
 
-    /// The connection has ended. Whole: that was how the answer ends. `None`: nothing was whole.
+    /// Takes the end of the connection. Returns the answer that ends with it; `None`: nothing was whole.
     pub(crate) fn end_of_input(&mut self, message: &Message) -> Option<Whole> {
         let mut partial = self.0.take()?;
         if let (Body::Contains(text), None) = (&message.body, partial.whole.wrong)
@@ -411,12 +411,12 @@ fn contains(kept: &mut Vec<u8>, body_bytes: &mut u64, text: &[u8], data: &[u8]) 
     }
 }
 
-/// Whether the text was found: all that is kept is shorter until then.
+/// Returns whether the text was found: all that is kept is shorter until then.
 fn is_found(kept: &[u8], text: &[u8]) -> bool {
     kept.len() >= text.len()
 }
 
-/// The first bytes of something, readable.
+/// Returns the first bytes of something, readable.
 fn excerpt(bytes: &[u8]) -> String {
     let shown = bytes.get(..40).unwrap_or(bytes);
     format!("{}{}", shown.escape_ascii(), if bytes.len() > shown.len() { "…" } else { "" })
@@ -527,7 +527,7 @@ mod tests {
         assert_eq!(reader.end_of_input(&message).unwrap().wrong, Some(Wrong::Body));
     }
 
-    /// A good answer with this body, in chunks.
+    /// Returns a good answer with this body, in chunks.
     fn chunked(body: &str) -> Vec<u8> {
         let mut answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
         for byte in body.bytes() {

@@ -109,7 +109,7 @@ fn ask_one(plan: &Plan, message: &Message, choice: &Choice, stop: &Arc<AtomicBoo
     Ok(Asked { what, heard, location: counts.location, cookies: counts.cookies })
 }
 
-/// A status with its phrase: `404 Not Found`.
+/// Returns a status with its phrase: `404 Not Found`.
 pub fn named(status: u16) -> String {
     Status::new(status).map_or_else(|| status.to_string(), |known| known.to_string().trim_end().to_owned())
 }

@@ -44,8 +44,8 @@ pub struct Broadcast {
 }
 
 impl Broadcast {
-    /// Messages of this text, in which [`PLACE`] stands for the mark. With `join` each connection sends that
-    /// first, as the subscription to a channel.
+    /// Makes a broadcast of messages of this text, in which [`PLACE`] stands for the mark. With `join` each
+    /// connection sends that first, as the subscription to a channel.
     ///
     /// # Errors
     /// The text has no place for a mark, or several; `join` is empty.
@@ -68,13 +68,14 @@ impl Broadcast {
         })
     }
 
-    /// A text of this many bytes that is a mark and letters behind it; shorter than a mark it cannot be.
+    /// Returns a text of this many bytes that is a mark and letters behind it; shorter than a mark it cannot
+    /// be.
     pub fn padded(bytes: u32) -> String {
         let rest = (bytes as usize).saturating_sub(MARK_BYTES);
         PLACE.to_owned() + &String::from_utf8_lossy(&crate::plan::pattern(rest as u32))
     }
 
-    /// A message as it looks on its way: for its length, and for what depends on its form.
+    /// Returns a message as it looks on its way: for its length, and for what depends on its form.
     pub fn sample(&self) -> Vec<u8> {
         let mut payload = Vec::new();
         self.payload(&Mark::default(), &mut payload);
@@ -87,7 +88,7 @@ impl Broadcast {
         out.extend_from_slice(&self.after);
     }
 
-    /// A message with this mark, as a frame.
+    /// Returns a message with this mark, as a frame.
     pub(crate) fn frame(&self, mark: &Mark) -> Vec<u8> {
         let mut payload = Vec::with_capacity(self.before.len() + MARK_BYTES + self.after.len());
         self.payload(mark, &mut payload);
@@ -95,7 +96,7 @@ impl Broadcast {
         websocket::frame(&payload).unwrap_or_default()
     }
 
-    /// What a connection sends first, as a frame.
+    /// Returns what a connection sends first, as a frame.
     pub(crate) fn joining(&self) -> Option<Vec<u8>> {
         self.join.as_deref().and_then(|join| websocket::frame(join).ok())
     }
@@ -204,8 +205,8 @@ impl Member {
         }
     }
 
-    /// Whether the message with this number has not come before. One that is more than [`KNOWN`] behind the
-    /// highest is taken for new.
+    /// Returns whether the message with this number has not come before. One that is more than [`KNOWN`]
+    /// behind the highest is taken for new.
     pub(crate) fn is_new(&mut self, number: u64) -> bool {
         let Some(highest) = self.highest else {
             (self.highest, self.known) = (Some(number), 1);
@@ -228,7 +229,7 @@ impl Member {
     }
 }
 
-/// Whether these bytes, fewer than a mark has, may be the beginning of one of this load.
+/// Returns whether these bytes, fewer than a mark has, may be the beginning of one of this load.
 fn may_become(tag: u32, bytes: &[u8]) -> bool {
     let mut mark = Vec::with_capacity(MARK_BYTES);
     Mark::default().write(tag, &mut mark);
@@ -272,12 +273,12 @@ impl Fan {
         self.window_ns.store(u64::MAX, ORDER);
     }
 
-    /// When the measured time begins, nanoseconds of the epoch.
+    /// Returns when the measured time begins, nanoseconds of the epoch.
     pub(crate) fn window_ns(&self) -> u64 {
         self.window_ns.load(ORDER)
     }
 
-    /// The number of a message that is due at `due` and sent now.
+    /// Returns the number of a message that is due at `due` and sent now.
     pub(crate) fn publish(&self, due: u64) -> u64 {
         self.published.fetch_add((due >= self.window_ns()).into(), ORDER);
         self.next.fetch_add(1, ORDER)
@@ -300,7 +301,7 @@ impl Fan {
         self.publishing.fetch_sub(1, ORDER);
     }
 
-    /// Whether all that is expected has come, the last delivery so long ago.
+    /// Returns whether all that is expected has come, the last delivery so long ago.
     pub(crate) fn is_whole(&self, since: Duration) -> bool {
         if self.publishing.load(ORDER) > 0 {
             return false;
@@ -311,7 +312,7 @@ impl Fan {
         arrived >= told.published * told.members || arrived >= told.expected() && since >= SENDERS
     }
 
-    /// What is known so far.
+    /// Returns what is known so far.
     pub(crate) fn told(&self) -> Told {
         Told {
             members: self.members.load(ORDER),
@@ -362,7 +363,7 @@ mod tests {
 
     const MARK: Mark = Mark { number: 77, due: 123_456_789_012, sent: 123_456_790_000, late: 5 };
 
-    /// The marks in these bytes, which come in pieces of `size`.
+    /// Returns the marks in these bytes, which come in pieces of `size`.
     fn marks(broadcast: &Broadcast, bytes: &[u8], size: usize) -> Vec<Mark> {
         let (mut member, mut all) = (Member::default(), Vec::new());
         bytes.chunks(size).for_each(|piece| member.take(broadcast, piece, |_, mark| all.push(mark)));

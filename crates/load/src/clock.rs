@@ -140,7 +140,7 @@ fn by_date(url: &str, stop: &AtomicBool) -> Result<(f64, f64), Error> {
     Ok((offset.middle(), offset.width() / 2.0))
 }
 
-/// The date of one answer, and when it was asked for and heard; all in seconds.
+/// Returns the date of one answer, and when it was asked for and heard; all in seconds.
 fn date(target: &Target) -> Result<(f64, f64, f64), Error> {
     let failed = |what: &str, why: String| Error::failed(format!("--clock-from {target}: {what}: {why}"));
     let addresses = (target.host.as_str(), target.port)

@@ -243,7 +243,7 @@ async fn open(worker: &Worker, seat: &Seat, site: u16) -> Result<TcpStream, Stri
     }
 }
 
-/// How a connection to this address is made.
+/// Returns how a connection to this address is made.
 fn options(worker: &Worker, address: SocketAddr) -> Result<ConnectOptions, &'static str> {
     let sockets = worker.plan.sockets;
     Ok(ConnectOptions {
@@ -411,8 +411,8 @@ async fn converse(
     unanswered(worker, end, left, talk.has_sent)
 }
 
-/// Whether the rest of requests that are answered goes out soon. A server that has answered may read no more
-/// (RFC 9112 §9.5): the connection carries no further request then, and another one does.
+/// Returns whether the rest of requests that are answered goes out soon. A server that has answered may read
+/// no more (RFC 9112 §9.5): the connection carries no further request then, and another one does.
 async fn goes_out<B>(sending: Pin<&mut impl Future<Output = (ringroad_engine::Result<()>, B)>>) -> bool {
     matches!(time::timeout(UNSENT, sending).await, Ok((Ok(()), _)))
 }
@@ -433,7 +433,7 @@ pub(crate) fn unanswered(worker: &Worker, end: End, left: u64, has_sent: bool) -
     }
 }
 
-/// The end of a connection that waits no longer.
+/// Returns the end of a connection that waits no longer.
 pub(crate) fn expired(worker: &Worker) -> End {
     match worker.cut.get() {
         Some(Cut::Stopped) => End::CutOff,
@@ -442,7 +442,7 @@ pub(crate) fn expired(worker: &Worker) -> End {
     }
 }
 
-/// What was received, or that the time of the wait is over.
+/// Returns what was received, or that the time of the wait is over.
 pub(crate) fn received(
     seat: &Seat,
     receiving: Pin<&mut impl Future<Output = ringroad_engine::Result<Lease>>>,
@@ -474,7 +474,7 @@ struct Talk<'a> {
 }
 
 impl Talk<'_> {
-    /// The next requests to send.
+    /// Returns the next requests to send.
     #[inline]
     fn take(&mut self, number: u32) -> Option<AnyBuf> {
         let Talk { worker, seat, now, .. } = *self;
@@ -522,7 +522,7 @@ impl Talk<'_> {
         bytes
     }
 
-    /// What a member of a broadcast sends before anything else.
+    /// Returns what a member of a broadcast sends before anything else.
     fn joining(&mut self) -> Option<AnyBuf> {
         let member = self.member.as_mut().filter(|member| !member.has_joined)?;
         member.has_joined = true;
@@ -530,8 +530,8 @@ impl Talk<'_> {
         Some(AnyBuf::from(joining))
     }
 
-    /// A message of a broadcast. Nothing is waited for in its name: its deliveries are counted where they
-    /// come.
+    /// Returns a message of a broadcast. Nothing is waited for in its name: its deliveries are counted where
+    /// they come.
     fn publish(&mut self, due: u64, late: u64) -> AnyBuf {
         let worker = self.worker;
         let (Some(broadcast), Some(member)) = (&worker.plan.broadcast, &mut self.member) else {

@@ -45,7 +45,7 @@ impl Course {
         self.point(second, sum)
     }
 
-    /// The stage that a second belongs to. Figures after the end belong to the last.
+    /// Returns the stage that a second belongs to. Figures after the end belong to the last.
     fn stage_of(&self, second: u32) -> usize {
         let at = self.stage_ends.partition_point(|end| *end <= f64::from(second));
         at.min(self.stage_ends.len().saturating_sub(1))

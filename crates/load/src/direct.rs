@@ -31,8 +31,8 @@ pub struct Direct {
 }
 
 impl Direct {
-    /// What this plan takes where a process may have so many descriptors: how many threads in each of its
-    /// processes, as many as it has if they are enough, and what each has.
+    /// Returns what this plan takes where a process may have so many descriptors: how many threads in each of
+    /// its processes, as many as it has if they are enough, and what each has.
     ///
     /// # Errors
     /// The limit is too low, or there are fewer connections that send than threads are needed.

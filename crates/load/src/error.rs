@@ -15,12 +15,12 @@ pub struct Error {
 }
 
 impl Error {
-    /// An invalid request.
+    /// Returns an invalid request.
     pub(crate) fn usage(message: impl Into<String>) -> Error {
         Error { usage: true, ..Error::failed(message) }
     }
 
-    /// An error of the machine or the network.
+    /// Returns an error of the machine or the network.
     pub(crate) fn failed(message: impl Into<String>) -> Error {
         Error { message: message.into(), usage: false, heard: None, interrupted: false }
     }
@@ -35,27 +35,27 @@ impl Error {
         self.heard.as_deref()
     }
 
-    /// A load that was stopped, with the caller's message.
+    /// Returns a load that was stopped, with the caller's message.
     pub fn stopped(message: impl Into<String>) -> Error {
         Error::failed(message)
     }
 
-    /// A load that the caller has stopped before there was anything to tell.
+    /// Returns a load that the caller has stopped before there was anything to tell.
     pub fn interrupted(message: impl Into<String>) -> Error {
         Error { interrupted: true, ..Error::failed(message) }
     }
 
-    /// A load on `target` that the caller has stopped while its connections were made, or behind that.
+    /// Returns the error of a load on `target` that the caller has stopped while its connections were made, or behind that.
     pub(crate) fn before_the_load(target: &Target) -> Error {
         Error::interrupted(format!("{target}: interrupted before the load began"))
     }
 
-    /// Whether the caller has stopped it, and nothing else has failed.
+    /// Returns whether the caller has stopped it, and nothing else has failed.
     pub fn is_interrupted(&self) -> bool {
         self.interrupted
     }
 
-    /// Whether only another command line would help.
+    /// Returns whether only another command line would help.
     pub fn is_usage(&self) -> bool {
         self.usage
     }

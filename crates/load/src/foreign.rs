@@ -32,7 +32,7 @@ pub(crate) fn instead_of_http2(first: &[u8]) -> Option<String> {
     })
 }
 
-/// Whether a record of TLS begins here: a type from 20 to 23, and version 3 (RFC 8446 §5.1).
+/// Returns whether a record of TLS begins here: a type from 20 to 23, and version 3 (RFC 8446 §5.1).
 fn is_tls(first: &[u8]) -> bool {
     matches!(first, [20..=23, 3, ..])
 }

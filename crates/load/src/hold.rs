@@ -74,18 +74,18 @@ impl Held {
         self.away + self.busy + self.refused
     }
 
-    /// Share of the connections that were never lost.
+    /// Returns the share of the connections that were never lost.
     pub fn survival(&self) -> Option<f64> {
         (self.opened > 0).then(|| self.survived as f64 / self.opened as f64)
     }
 
-    /// How often a connection was made again in an hour, on average.
+    /// Returns how often a connection was made again in an hour, on average.
     pub fn reconnects_per_hour(&self, held_for: Duration) -> Option<f64> {
         let connection_hours = self.opened as f64 * held_for.as_secs_f64() / 3600.0;
         (connection_hours > 0.0).then(|| self.reconnects as f64 / connection_hours)
     }
 
-    /// Share of the heartbeats that could not be written.
+    /// Returns the share of the heartbeats that could not be written.
     pub fn write_failures(&self) -> Option<f64> {
         (self.due > 0).then(|| self.unwritten() as f64 / self.due as f64)
     }
@@ -105,7 +105,7 @@ pub enum Health {
 }
 
 impl Health {
-    /// Its name in a record.
+    /// Returns its name in a record.
     pub fn as_str(self) -> &'static str {
         match self {
             Health::Healthy => "healthy",

@@ -113,14 +113,14 @@ fn failing(outcome: &Outcome) -> Option<String> {
 }
 
 impl Knee {
-    /// The last probe at the highest rate that met the demand.
+    /// Returns the last probe at the highest rate that met the demand.
     pub fn best(&self) -> Option<&Probe> {
         let at = |probe: &&Probe| probe.unmet.is_none() && probe.rate() == self.met;
         self.probes.iter().rev().find(at)
     }
 
-    /// Whether the client, and not the server, was the reason why the upper end of the interval did not meet
-    /// the demand.
+    /// Returns whether the client, and not the server, was the reason why the upper end of the interval did
+    /// not meet the demand.
     pub fn client_is_limit(&self) -> bool {
         let beyond =
             self.probes.iter().rev().find(|probe| probe.unmet.is_some() && probe.rate() == self.unmet);
@@ -169,7 +169,7 @@ impl Probe {
         }
     }
 
-    /// Whether this client, not the server, caused the failure.
+    /// Returns whether this client, not the server, caused the failure.
     pub fn is_ours(&self) -> bool {
         let client = &self.outcome.client;
         let busy = client.cores(client.cpu).map(|cores| cores / f64::from(self.plan.threads));
@@ -195,7 +195,7 @@ impl Bisection {
         Bisection { met: None, unmet: None, rate: first.clamp(RATES.0, RATES.1), votes: (0, 0) }
     }
 
-    /// The rate of the next probe; `None`: it is found.
+    /// Returns the rate of the next probe; `None`: it is found.
     fn rate(&self) -> Option<f64> {
         let over = match (self.met, self.unmet) {
             (Some(met), Some(unmet)) => unmet / met <= TOLERANCE,

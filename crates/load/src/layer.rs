@@ -26,10 +26,11 @@ pub(crate) trait Layer {
         Vec::new()
     }
 
-    /// Whether the end of the bytes is an authentic end of the messages, and no truncation on the way.
+    /// Returns whether the end of the bytes is an authentic end of the messages, and no truncation on the
+    /// way.
     fn may_end(&self) -> bool;
 
-    /// Whether the peer has ended its messages, though its bytes may go on.
+    /// Returns whether the peer has ended its messages, though its bytes may go on.
     fn has_ended(&self) -> bool {
         false
     }

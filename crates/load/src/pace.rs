@@ -24,7 +24,7 @@ const LEAD_MAX: Duration = Duration::from_micros(100);
 /// Share of the time between two arrivals that may be spent on polling the clock.
 const LEAD_SHARE: f64 = 0.1;
 
-/// How long before an arrival a worker is woken, which has as many in a second at most.
+/// Returns how long before an arrival a worker is woken, which has as many in a second at most.
 pub(crate) fn lead(per_second: f64) -> Duration {
     let between = LEAD_SHARE / per_second.max(LEAD_SHARE);
     LEAD_MAX.min(Duration::from_secs_f64(between))
@@ -148,7 +148,7 @@ mod tests {
         }
     }
 
-    /// When wakes began, if each takes as long, with twelve arrivals a millisecond apart.
+    /// Returns when wakes began, if each takes as long, with twelve arrivals a millisecond apart.
     fn wakes(each: Duration, lead: Duration) -> Vec<Duration> {
         let profile = Rc::new(Profile::constant(1000.0, Duration::from_secs(1)));
         let schedule = Schedule::new(profile, Arrivals::Constant, (0, 1), 0, 12);

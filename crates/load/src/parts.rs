@@ -85,7 +85,7 @@ impl Whole {
         }
     }
 
-    /// A plan with these figures, to report and to judge by.
+    /// Returns a plan with these figures, to report and to judge by.
     fn plan(&self, workers: u32) -> Result<Plan, Error> {
         let target: Target = self.target.parse()?;
         let message = |(label, weight): &(String, u32)| Message {
@@ -133,8 +133,8 @@ impl std::fmt::Write for Hashed {
     }
 }
 
-/// A hash of the plan of the whole load, equal for all of its parts on any machine: what depends on the
-/// machine (threads, sources, drivers) is not in it.
+/// Returns a hash of the plan of the whole load, equal for all of its parts on any machine: what depends on
+/// the machine (threads, sources, drivers) is not in it.
 pub fn fingerprint(plan: &Plan, start_at: Option<&str>) -> String {
     let count = plan.split.count;
     let whole = Plan {
@@ -168,13 +168,13 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// For a start at this time of the common clock, which is `offset_s` ahead of this machine's; `None`: as
-    /// soon as the connections are there.
+    /// Makes the gate for a start at this time of the common clock, which is `offset_s` ahead of this
+    /// machine's; `None`: as soon as the connections are there.
     pub fn new(start: Option<SystemTime>, offset_s: f64) -> Gate {
         Gate { start, offset_s, began: None }
     }
 
-    /// How long it is until the start; `None`: it is over, or there is none.
+    /// Returns how long it is until the start; `None`: it is over, or there is none.
     pub fn left(&self) -> Option<Duration> {
         let left = unix_s(self.start?) - unix_s(SystemTime::now()) - self.offset_s;
         Duration::try_from_secs_f64(left).ok().filter(|left| !left.is_zero())
@@ -191,12 +191,12 @@ impl Gate {
         self.began = Some(SystemTime::now());
     }
 
-    /// When the load began, seconds since 1970 by this machine's clock.
+    /// Returns when the load began, seconds since 1970 by this machine's clock.
     pub fn began_s(&self) -> Option<f64> {
         self.began.map(unix_s)
     }
 
-    /// How much later than the start it began, seconds.
+    /// Returns how much later than the start it began, seconds.
     pub fn late_s(&self) -> Option<f64> {
         Some(self.began_s()? + self.offset_s - unix_s(self.start?))
     }
@@ -297,7 +297,7 @@ pub struct About {
     pub machine: Option<String>,
 }
 
-/// The record of a part, with all that [`merge`] needs. `outcome` is that of the part alone.
+/// Returns the record of a part, with all that [`merge`] needs. `outcome` is that of the part alone.
 pub fn record(
     plan: &Plan,
     outcome: &Outcome,
@@ -341,7 +341,7 @@ pub fn record(
     record
 }
 
-/// The record of a part that could not begin, for this reason.
+/// Returns the record of a part that could not begin, for this reason.
 pub fn skipped(plan: &Plan, why: &str, about: &About, frame: &Frame) -> Record {
     let mut record = report::skipped(&plan.own(), why, frame);
     for cell in &mut record.cells {
@@ -365,7 +365,8 @@ fn of(plan: &Plan, about: &About) -> Part {
     }
 }
 
-/// A hash of what a part says of itself: figures that were changed later, or damaged, are not added up.
+/// Returns a hash of what a part says of itself: figures that were changed later, or damaged, are not added
+/// up.
 fn hash(part: &Part) -> String {
     let bare = Part { hash: None, ..part.clone() };
     // Keys of an object are sorted, and a number that is read is the one that was written.
@@ -375,7 +376,8 @@ fn hash(part: &Part) -> String {
     hash
 }
 
-/// The time against which a difference of clocks counts, seconds: the measured time, or its shortest stage.
+/// Returns the time against which a difference of clocks counts, seconds: the measured time, or its shortest
+/// stage.
 fn bearing_s(plan: &Plan, outcome: &Outcome) -> f64 {
     let mut before = 0.0;
     let stages = plan.stages.iter().flat_map(Profile::pieces);
@@ -383,7 +385,7 @@ fn bearing_s(plan: &Plan, outcome: &Outcome) -> f64 {
     shortest.unwrap_or(f64::INFINITY).min(outcome.window.as_secs_f64())
 }
 
-/// Whether a record is that of a part.
+/// Returns whether a record is that of a part.
 pub fn is_part(record: &Record) -> bool {
     record.cells.iter().any(|cell| cell.details.part.is_some())
 }
@@ -395,7 +397,7 @@ struct Read<'a> {
     part: &'a Part,
 }
 
-/// One record of all parts of a load.
+/// Makes one record of all parts of a load.
 ///
 /// # Errors
 /// A record is no part's, a part is there twice, or two of them belong to different loads. Parts that
@@ -498,21 +500,21 @@ pub fn merge(records: &[Record]) -> Result<Record, Error> {
     Ok(merged)
 }
 
-/// The drivers of all clients, each once.
+/// Returns the drivers of all clients, each once.
 fn drivers(parts: &[Read<'_>]) -> String {
     let name = |read: &Read<'_>| read.record.host.get("client_driver")?.as_str().map(str::to_owned);
     let all: BTreeSet<String> = parts.iter().filter_map(name).collect();
     all.into_iter().collect::<Vec<_>>().join(", ")
 }
 
-/// Whether all parts ran on one machine, which has one clock.
+/// Returns whether all parts ran on one machine, which has one clock.
 fn one_clock(parts: &[Read<'_>]) -> bool {
     let machines: BTreeSet<Option<&str>> = parts.iter().map(|read| read.part.machine.as_deref()).collect();
     machines.len() == 1 && !machines.contains(&None)
 }
 
-/// When each part began by the common clock, by its number. On one machine that is its own, whatever it was
-/// compared with.
+/// Returns when each part began by the common clock, by its number. On one machine that is its own, whatever
+/// it was compared with.
 fn begins(parts: &[Read<'_>]) -> BTreeMap<u32, f64> {
     let own = one_clock(parts);
     let clock = |part: &Part| part.clock.as_ref().filter(|_| !own).map(|clock| clock.offset_s);
@@ -521,7 +523,7 @@ fn begins(parts: &[Read<'_>]) -> BTreeMap<u32, f64> {
     parts.iter().filter_map(began).collect()
 }
 
-/// What the parts together give reason to doubt.
+/// Returns what the parts together give reason to doubt.
 fn doubts(parts: &[Read<'_>], count: u32, window_s: f64) -> Vec<Caveat> {
     let mut doubts = Vec::new();
     let ran: BTreeSet<u32> =
@@ -619,7 +621,7 @@ fn of_part(read: &Read<'_>, began: &BTreeMap<u32, f64>, earliest: Option<f64>) -
     }
 }
 
-/// The seconds of all parts, added; in steps as coarse as the coarsest.
+/// Returns the seconds of all parts, added; in steps as coarse as the coarsest.
 fn series(told: &[(&Read<'_>, Told)]) -> Vec<Point> {
     let step = told.iter().map(|(_, told)| told.step).max().unwrap_or(1).max(1);
     let mut all: BTreeMap<u32, (Histogram, Point)> = BTreeMap::new();

@@ -125,12 +125,12 @@ impl Split {
     /// The whole load.
     pub const WHOLE: Split = Split { index: 0, count: 1 };
 
-    /// Whether there is one part only.
+    /// Returns whether there is one part only.
     pub fn is_whole(self) -> bool {
         self.count == 1
     }
 
-    /// What of `all` falls to this part.
+    /// Returns what of `all` falls to this part.
     pub fn share(self, all: u64) -> u64 {
         share(all, self.index, self.count)
     }
@@ -181,7 +181,7 @@ pub enum Pace {
 }
 
 impl Pace {
-    /// Whether requests are scheduled independently of the answers.
+    /// Returns whether requests are scheduled independently of the answers.
     pub fn is_timed(&self) -> bool {
         !matches!(self, Pace::Closed)
     }
@@ -259,7 +259,7 @@ pub struct Request<'a> {
 }
 
 impl Message {
-    /// A request for `target`.
+    /// Returns a request for `target`.
     ///
     /// # Errors
     /// Something in it cannot be sent as HTTP.
@@ -270,9 +270,9 @@ impl Message {
         Ok(Message { expect: Expect::Http(asked), weight, label, ..Message::of(bytes) })
     }
 
-    /// A request for `target` with placeholders in its path, its header lines or its body, which are filled
-    /// in for each request: `{n}`, `{random}`, `{random:1-9}`, `{uuid}` and the columns of `table`. Without
-    /// any it is a fixed request.
+    /// Returns a request for `target` with placeholders in its path, its header lines or its body, which are
+    /// filled in for each request: `{n}`, `{random}`, `{random:1-9}`, `{uuid}` and the columns of `table`.
+    /// Without any it is a fixed request.
     ///
     /// # Errors
     /// Something in it cannot be sent as HTTP.
@@ -317,23 +317,23 @@ impl Message {
         }
     }
 
-    /// A message of which only the length of its payload is known, to report by.
+    /// Returns a message of which only the length of its payload is known, to report by.
     pub(crate) fn placeholder(bytes: u64) -> Message {
         Message::of(vec![0; usize::try_from(bytes).unwrap_or(0)])
     }
 
-    /// The same for another server: 0 is the target of the plan, 1 the first of its others.
+    /// Returns the same for another server: 0 is the target of the plan, 1 the first of its others.
     pub fn at(self, site: u16) -> Message {
         Message { site, ..self }
     }
 
-    /// What it is called: its method and its URL; nothing for an echo.
+    /// Returns what it is called: its method and its URL; nothing for an echo.
     pub fn label(&self) -> &str {
         &self.label
     }
 }
 
-/// The bytes of a request.
+/// Returns the bytes of a request.
 fn encode(target: &Target, request: &Request<'_>) -> Result<Vec<u8>, Error> {
     let refuse = |what: String| move |why| Error::usage(format!("{what}: {why}"));
     let mut bytes = Vec::new();
@@ -369,7 +369,7 @@ fn encode(target: &Target, request: &Request<'_>) -> Result<Vec<u8>, Error> {
 }
 
 impl Message {
-    /// Bytes that come back as they are.
+    /// Makes a message of bytes that come back as they are.
     ///
     /// # Errors
     /// There are none.
@@ -380,7 +380,7 @@ impl Message {
         Ok(Message::of(bytes))
     }
 
-    /// A WebSocket message that comes back. Connections are opened with these header lines.
+    /// Returns a WebSocket message that comes back. Connections are opened with these header lines.
     ///
     /// # Errors
     /// There is nothing in it, or a header line cannot be sent.
@@ -393,7 +393,7 @@ impl Message {
         Message::frames(target, headers, payload, bytes, false)
     }
 
-    /// A WebSocket ping, which any server answers. Messages that the server sends are passed over.
+    /// Returns a WebSocket ping, which any server answers. Messages that the server sends are passed over.
     ///
     /// # Errors
     /// It has no bytes or more than 125, or a header line cannot be sent.
@@ -420,7 +420,8 @@ impl Message {
         Ok(Message { expect: Expect::Frames, body, opening, ..Message::of(bytes) })
     }
 
-    /// Bytes up to a delimiter, which is added where it is missing, and an answer up to the next.
+    /// Makes a message of bytes up to a delimiter, which is added where it is missing, and an answer up to
+    /// the next.
     ///
     /// # Errors
     /// The delimiter stands inside as well: that would be several messages.
@@ -437,12 +438,12 @@ impl Message {
         Ok(Message { expect: Expect::Delimiter(delimiter), ..Message::of(bytes) })
     }
 
-    /// The same, and the bodies of its answers are looked at.
+    /// Returns the same message, and has the bodies of its answers looked at.
     pub fn with_body(self, body: Body) -> Message {
         Message { body, ..self }
     }
 
-    /// Its bytes.
+    /// Returns its bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -460,14 +461,14 @@ impl Message {
     }
 }
 
-/// A message of `length` bytes for an echo: letters, so that a dump can be read, and never a newline.
+/// Returns a message of `length` bytes for an echo: letters, so that a dump can be read, and never a newline.
 pub fn pattern(length: u32) -> Vec<u8> {
     (0..length).map(|nth| b'a' + (nth % 26) as u8).collect()
 }
 
 impl Plan {
-    /// A load on `target` with these messages and default settings: ten connections, closed loop, ten seconds
-    /// after one second of warm-up.
+    /// Makes a load on `target` with these messages and default settings: ten connections, closed loop, ten
+    /// seconds after one second of warm-up.
     pub fn new(target: Target, messages: Vec<Message>) -> Plan {
         Plan {
             target,
@@ -517,17 +518,17 @@ impl Plan {
         self.connections.saturating_add(self.idle)
     }
 
-    /// The servers: that of the target, then the others.
+    /// Returns the servers: that of the target, then the others.
     pub fn sites(&self) -> impl Iterator<Item = &Target> {
         std::iter::once(&self.target).chain(&self.others)
     }
 
-    /// Where the connections of each server go.
+    /// Returns where the connections of each server go.
     pub fn places(&self) -> impl Iterator<Item = Place> {
         self.sites().map(|site| Place::of(site, &self.routes))
     }
 
-    /// Whether the figures of each message are kept apart.
+    /// Returns whether the figures of each message are kept apart.
     pub fn tells_urls(&self) -> bool {
         (2..=URLS_MAX).contains(&self.messages.len()) && self.target.scheme.is_http()
     }
@@ -537,8 +538,8 @@ impl Plan {
         self.threads * self.processes
     }
 
-    /// The plan with the figures of this part alone, to report and to judge it: connections, requests, rate
-    /// and stages are its shares. What is run is the plan itself, which divides them exactly.
+    /// Returns the plan with the figures of this part alone, to report and to judge it: connections,
+    /// requests, rate and stages are its shares. What is run is the plan itself, which divides them exactly.
     #[must_use]
     pub fn own(&self) -> Plan {
         let split = self.split;
@@ -697,7 +698,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Whether this can be broadcast.
+    /// Checks whether this can be broadcast.
     fn check_broadcast(&self) -> Result<(), Error> {
         let refuse = |why: &str| Err(Error::usage(why));
         if !self.target.scheme.is_websocket() {
@@ -721,7 +722,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Whether connections can be held like this.
+    /// Checks whether connections can be held like this.
     fn check_hold(&self, hold: Hold) -> Result<(), Error> {
         let refuse = |why: &str| Err(Error::usage(why));
         if !(Duration::from_millis(10)..=Duration::from_secs(86_400)).contains(&hold.heartbeat) {

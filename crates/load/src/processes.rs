@@ -330,7 +330,7 @@ impl Drop for Part {
     }
 }
 
-/// How a process ended, in words.
+/// Returns how a process ended, in words.
 fn how(status: ExitStatus) -> String {
     match (status.signal(), status.code()) {
         (Some(signal), _) => format!("ended by signal {signal}"),

@@ -27,13 +27,14 @@ pub struct Frame {
     pub driver: String,
 }
 
-/// The record of a load that was put on.
+/// Returns the record of a load that was put on.
 pub fn record(plan: &Plan, outcome: &Outcome, frame: &Frame) -> Record {
     let cell = cell(plan, outcome);
     around(cell.verdict.clone(), vec![cell], frame)
 }
 
-/// The record of a search: a cell for each probe, with its own verdict, and the interval in the title.
+/// Returns the record of a search: a cell for each probe, with its own verdict, and the interval in the
+/// title.
 pub fn knee_record(knee: &Knee, title: &str, frame: &Frame) -> Record {
     let mut cells: Vec<Cell> = Vec::new();
     for probe in &knee.probes {
@@ -128,8 +129,8 @@ fn cell(plan: &Plan, outcome: &Outcome) -> Cell {
     cell
 }
 
-/// The load as the one run of its cell: so records of several loads can be merged and compared, run against
-/// run.
+/// Returns the load as the one run of its cell: so records of several loads can be merged and compared, run
+/// against run.
 fn run(outcome: &Outcome, cell: &Cell) -> Run {
     let seconds = outcome.window.as_secs_f64();
     let response = cell.latency_us.response;
@@ -159,7 +160,7 @@ fn of_url(message: &Message, url: &OfUrl, seconds: f64) -> record::OfUrl {
     }
 }
 
-/// The stages with the levels of the plan: those of a part are its shares.
+/// Returns the stages with the levels of the plan: those of a part are its shares.
 fn stages(plan: &Plan, outcome: &Outcome) -> Vec<record::Stage> {
     let levels = plan.stages.iter().flat_map(|stages| stages.pieces());
     outcome.stages.iter().zip(levels).map(|(measured, (_, from, to))| stage(measured, from, to)).collect()
@@ -178,7 +179,7 @@ fn stage(stage: &Stage, from: f64, to: f64) -> record::Stage {
     }
 }
 
-/// The record of a load that could not begin, for this reason.
+/// Returns the record of a load that could not begin, for this reason.
 pub fn skipped(plan: &Plan, why: &str, frame: &Frame) -> Record {
     let mut cell = empty(plan, Verdict::valid());
     cell.skipped = Some(why.to_owned());
@@ -208,7 +209,7 @@ fn around(verdict: Verdict, cells: Vec<Cell>, frame: &Frame) -> Record {
     }
 }
 
-/// A cell that says what was asked for.
+/// Returns a cell that says what was asked for.
 fn empty(plan: &Plan, verdict: Verdict) -> Cell {
     let (kind, rate_target) = match plan.pace {
         Pace::Closed => (Loop::Closed, None),

@@ -105,13 +105,14 @@ impl FromStr for Requirement {
 }
 
 impl Requirement {
-    /// Whether it is a bound from above on what grows with the load: a latency, or the share of errors.
+    /// Returns whether it is a bound from above on what grows with the load: a latency, or the share of
+    /// errors.
     pub fn is_limit(&self) -> bool {
         let grows = !matches!(self.figure, Figure::Rate | Figure::Connections);
         grows && matches!(self.relation, Relation::Less | Relation::AtMost)
     }
 
-    /// What to say if it is not so.
+    /// Returns what to say if it is not so.
     pub fn unmet(&self, outcome: &Outcome) -> Option<String> {
         let Some(value) = self.figure.of(outcome) else {
             return Some(format!("required {self}: it was not measured"));

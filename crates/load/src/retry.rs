@@ -28,7 +28,7 @@ impl Retry {
         self.failures
     }
 
-    /// How long to wait now; `chance` from 0 to 1 says where between half of it and all.
+    /// Returns how long to wait now; `chance` from 0 to 1 says where between half of it and all.
     pub(crate) fn wait(&mut self, chance: f64) -> Duration {
         let wait = self.next.mul_f64((1.0 + chance) / 2.0);
         self.next = (self.next * 2).min(self.bounds.1);

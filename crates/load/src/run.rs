@@ -98,7 +98,7 @@ impl Client {
         self.system_calls += other.system_calls;
     }
 
-    /// A time of all its threads as cores: how many of them it is worth, over the span that it is of.
+    /// Returns a time of all its threads as cores: how many of them it is worth, over the span that it is of.
     pub fn cores(&self, time: Option<Duration>) -> Option<f64> {
         let span = self.span.as_secs_f64();
         time.filter(|_| span > 0.0).map(|time| time.as_secs_f64() / span)
@@ -387,7 +387,7 @@ impl Conductor {
         }
     }
 
-    /// The place of a worker among those of this process, by its number among all.
+    /// Returns the place of a worker among those of this process, by its number among all.
     fn place(&self, index: u32) -> usize {
         (index / self.parts).saturating_sub(self.first) as usize
     }
@@ -599,7 +599,7 @@ impl Conductor {
         Ok(())
     }
 
-    /// Whether this second, now that it is told, is more than the rest with which a load ends.
+    /// Returns whether this second, now that it is told, is more than the rest with which a load ends.
     fn is_whole(&self, second: u32) -> bool {
         let end = Duration::from_secs(u64::from(second) + 1);
         self.epoch.elapsed() >= self.from + end && self.length.is_none_or(|length| length >= end)
@@ -686,7 +686,7 @@ mod tests {
         Box::new(tally)
     }
 
-    /// The seconds that are handed on now, and the answers in each.
+    /// Returns the seconds that are handed on now, and the answers in each.
     fn handed_on(conductor: &mut Conductor) -> Vec<(u32, u64)> {
         let mut seconds = Vec::new();
         conductor.hand_on(&mut |event| {

@@ -36,7 +36,7 @@ impl Piece {
 }
 
 impl Profile {
-    /// The same rate all the time.
+    /// Returns the same rate all the time.
     pub fn constant(per_second: f64, length: Duration) -> Profile {
         let mut profile = Profile::default();
         profile.push(length, per_second, per_second);
@@ -52,7 +52,7 @@ impl Profile {
         self.pieces.push(Piece { start_s, length_s: length.as_secs_f64(), from, to, before });
     }
 
-    /// Its length, seconds.
+    /// Returns its length, seconds.
     pub fn seconds(&self) -> f64 {
         self.pieces.last().map_or(0.0, |last| last.start_s + last.length_s)
     }
@@ -62,7 +62,7 @@ impl Profile {
         self.pieces.last().map_or(0.0, |last| last.before + last.arrivals())
     }
 
-    /// The level at a time, seconds from the beginning; after the end the last one.
+    /// Returns the level at a time, seconds from the beginning; after the end the last one.
     pub fn level_at(&self, seconds: f64) -> f64 {
         let index = self.pieces.partition_point(|piece| piece.start_s + piece.length_s <= seconds);
         match (self.pieces.get(index), self.pieces.last()) {
@@ -74,12 +74,12 @@ impl Profile {
         }
     }
 
-    /// For each piece when it ends, in seconds from the beginning, and its first and last level.
+    /// Returns for each piece when it ends, in seconds from the beginning, and its first and last level.
     pub fn pieces(&self) -> impl Iterator<Item = (f64, f64, f64)> {
         self.pieces.iter().map(|piece| (piece.start_s + piece.length_s, piece.from, piece.to))
     }
 
-    /// The same with each level replaced.
+    /// Returns the same with each level replaced.
     #[must_use]
     pub fn mapped(&self, level: impl Fn(f64) -> f64) -> Profile {
         let mut all = Profile::default();
@@ -89,12 +89,12 @@ impl Profile {
         all
     }
 
-    /// The highest level.
+    /// Returns the highest level.
     pub fn most(&self) -> f64 {
         self.pieces.iter().fold(0.0, |most, piece| most.max(piece.from).max(piece.to))
     }
 
-    /// The same after `length` of its first level.
+    /// Returns the same after `length` of its first level.
     #[must_use]
     pub fn after(&self, length: Duration) -> Profile {
         let first = self.level_at(0.0);
@@ -145,8 +145,8 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// The share of a worker, `(index, workers)`: of even arrivals those that are its turn, of random ones as
-    /// many by chance of its own. At most `count` of them.
+    /// Makes the share of a worker, `(index, workers)`: of even arrivals those that are its turn, of random
+    /// ones as many by chance of its own. At most `count` of them.
     pub fn new(
         profile: Rc<Profile>,
         arrivals: Arrivals,
@@ -177,7 +177,7 @@ impl Schedule {
         schedule
     }
 
-    /// When the next one is due, nanoseconds from the beginning; `None` when there are no more.
+    /// Returns when the next one is due, nanoseconds from the beginning; `None` when there are no more.
     #[inline]
     pub fn peek(&self) -> Option<u64> {
         self.next_ns

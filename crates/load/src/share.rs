@@ -1,7 +1,7 @@
 //! Division of a whole into shares, among the threads of a process and among the parts of a load.
 
-/// The share of `all` that falls to number `index` of `count`: shares differ by one at most, and add up. It
-/// is the number of those of `all` that come to `index` when they are dealt out in turns.
+/// Returns the share of `all` that falls to number `index` of `count`: shares differ by one at most, and add
+/// up. It is the number of those of `all` that come to `index` when they are dealt out in turns.
 pub(crate) fn share(all: u64, index: u32, count: u32) -> u64 {
     all / u64::from(count) + u64::from(u64::from(index) < all % u64::from(count))
 }

@@ -51,7 +51,7 @@ pub enum Address {
 }
 
 impl Place {
-    /// Where connections to `target` go: the first route that matches, or the URL itself.
+    /// Returns where connections to `target` go: the first route that matches, or the URL itself.
     pub fn of(target: &Target, routes: &[Route]) -> Place {
         let route = routes.iter().find(|route| {
             route.host.as_ref().is_none_or(|host| host.eq_ignore_ascii_case(&target.host))
@@ -66,7 +66,7 @@ impl Place {
         }
     }
 
-    /// The addresses of it, in the order the system gives them. Waits for the resolver.
+    /// Returns the addresses of it, in the order the system gives them. Waits for the resolver.
     ///
     /// # Errors
     /// The resolver does not know the name, or cannot be reached.
@@ -79,7 +79,7 @@ impl Place {
 }
 
 impl Address {
-    /// The address, if it is one of IP.
+    /// Returns the address, if it is one of IP.
     pub fn ip(&self) -> Option<SocketAddr> {
         match self {
             Address::Tcp(address) => Some(*address),

@@ -51,8 +51,8 @@ pub fn list(text: &str) -> Result<Vec<IpAddr>, Error> {
     Ok(sources)
 }
 
-/// The loopback addresses that so many connections to this address have to come from, where a source has
-/// `ports` ports; none where one source is enough, or where we cannot know what sources there are.
+/// Returns the loopback addresses that so many connections to this address have to come from, where a source
+/// has `ports` ports; none where one source is enough, or where we cannot know what sources there are.
 pub fn spread(target: IpAddr, connections: u64, ports: Option<u64>) -> Vec<IpAddr> {
     let (IpAddr::V4(target), Some(ports)) = (target, ports) else { return Vec::new() };
     let each = (ports * PORTS_PERCENT / 100).max(1);

@@ -16,7 +16,7 @@ impl Default for Statuses {
 }
 
 impl Statuses {
-    /// Whether an answer with this status is a good one.
+    /// Returns whether an answer with this status is a good one.
     #[inline]
     pub fn contains(&self, status: u16) -> bool {
         self.0.iter().any(|range| range.contains(&status))

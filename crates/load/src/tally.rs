@@ -107,7 +107,7 @@ pub struct Latencies {
 }
 
 impl Latencies {
-    /// None yet.
+    /// Makes a set without latencies.
     pub fn new(open: bool) -> Latencies {
         let histogram = || open.then(Histogram::new);
         Latencies { response: Histogram::new(), service: histogram(), lag: histogram(), late: histogram() }
@@ -160,7 +160,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Nothing yet.
+    /// Makes a tally of nothing.
     pub fn new(open: bool) -> Tally {
         Tally { latencies: Latencies::new(open), ..Tally::default() }
     }
@@ -192,13 +192,13 @@ impl Tally {
         self.latencies.add(&other.latencies);
     }
 
-    /// The longest wait, also of a request that had no answer when a slice ended.
+    /// Returns the longest wait, also of a request that had no answer when a slice ended.
     pub fn longest_ns(&self) -> Option<u64> {
         let waiting = Some(self.waiting_ns).filter(|ns| *ns > 0);
         self.latencies.response.quantile_ns(1.0).max(waiting)
     }
 
-    /// Whole answers in the window, good or not.
+    /// Returns the whole answers in the window, good or not.
     pub fn answers(&self) -> u64 {
         self.completed + self.refused
     }
@@ -209,7 +209,7 @@ impl Tally {
 pub struct OfUrl {
     /// Good answers in the window.
     pub completed: u64,
-    /// Whole answers in the window that were not good.
+    /// Returns the whole answers in the window that were not good.
     pub refused: u64,
     /// Bytes of the bodies of good answers.
     pub body_bytes: u64,

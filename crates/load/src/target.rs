@@ -25,7 +25,7 @@ pub enum Scheme {
 }
 
 impl Scheme {
-    /// Its name in a URL.
+    /// Returns its name in a URL.
     pub fn as_str(self) -> &'static str {
         match self {
             Scheme::Http => "http",
@@ -36,22 +36,22 @@ impl Scheme {
         }
     }
 
-    /// Whether it is over TLS.
+    /// Returns whether it is over TLS.
     pub fn is_secured(self) -> bool {
         matches!(self, Scheme::Https | Scheme::Wss)
     }
 
-    /// Whether requests are answered, and messages do not merely come back.
+    /// Returns whether requests are answered, and messages do not merely come back.
     pub fn is_http(self) -> bool {
         matches!(self, Scheme::Http | Scheme::Https)
     }
 
-    /// Whether messages are frames of WebSocket.
+    /// Returns whether messages are frames of WebSocket.
     pub fn is_websocket(self) -> bool {
         matches!(self, Scheme::Ws | Scheme::Wss)
     }
 
-    /// The protocol's name in a record.
+    /// Returns the protocol's name in a record.
     pub fn protocol(self) -> &'static str {
         match self {
             Scheme::Http => "http",
@@ -77,8 +77,8 @@ pub struct Target {
 }
 
 impl Target {
-    /// Name and port as a `Host` line has them: without the port where it is the scheme's own, and without
-    /// the zone of an address, which is of this machine (RFC 6874 §4).
+    /// Returns name and port as a `Host` line has them: without the port where it is the scheme's own, and
+    /// without the zone of an address, which is of this machine (RFC 6874 §4).
     pub fn authority(&self) -> String {
         match split_zone(&self.host) {
             Some((address, _)) => self.with_port(format!("[{address}]")),
@@ -94,7 +94,7 @@ impl Target {
         }
     }
 
-    /// The addresses its name has, in the order the system gives them. Waits for the resolver.
+    /// Returns the addresses that its name has, in the order the system gives them. Waits for the resolver.
     ///
     /// # Errors
     /// The resolver does not know the name, or cannot be reached.
@@ -103,8 +103,8 @@ impl Target {
     }
 }
 
-/// The addresses of a name, or an address without brackets, in the order the system gives them. Waits for the
-/// resolver.
+/// Returns the addresses of a name, or an address without brackets, in the order the system gives them. Waits
+/// for the resolver.
 pub(crate) fn addresses(host: &str, port: u16) -> Result<Vec<SocketAddr>, Error> {
     let failed = |why: String| Error::failed(format!("resolve, on {host}: {why}"));
     if let Some(address) = literal(host, port) {
@@ -118,8 +118,8 @@ pub(crate) fn addresses(host: &str, port: u16) -> Result<Vec<SocketAddr>, Error>
     if addresses.is_empty() { Err(failed("it has no address".to_owned())) } else { Ok(addresses) }
 }
 
-/// The address that a connect to this one reaches. Servers print the unspecified address, on which they
-/// listen, and to the kernel it is this machine (connect(2) on Linux; the same as the loopback address).
+/// Returns the address that a connect to this one reaches. Servers print the unspecified address, on which
+/// they listen, and to the kernel it is this machine (connect(2) on Linux; the same as the loopback address).
 fn of_peer(mut address: SocketAddr) -> SocketAddr {
     match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),

@@ -55,7 +55,7 @@ impl Table {
         Ok(Table { columns, rows })
     }
 
-    /// The names of the columns.
+    /// Returns the names of the columns.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.columns.iter().map(String::as_str)
     }
@@ -67,7 +67,7 @@ fn is_name(name: &str) -> bool {
         && !["n", "random", "uuid"].contains(&name)
 }
 
-/// The records of CSV, each with the number of its first line. Empty lines are none.
+/// Returns the records of CSV, each with the number of its first line. Empty lines are none.
 fn records(text: &str) -> Result<Vec<(usize, Vec<String>)>, Error> {
     let (mut records, mut record, mut value) = (Vec::new(), Vec::new(), String::new());
     let (mut line, mut first, mut quoted, mut was_quoted) = (1, 1, false, false);
@@ -207,7 +207,7 @@ impl Marks {
         })
     }
 
-    /// Whether every value of a column may stand there.
+    /// Checks whether every value of a column may stand there.
     fn check(&self, kind: Kind, place: Where) -> Result<(), Error> {
         let (Kind::Column(column), Where::Header, Some(table)) = (kind, place, &self.table) else {
             return Ok(());
@@ -229,7 +229,7 @@ impl Marks {
 }
 
 impl Template {
-    /// The request `encoded`, a head and a body, in which marks stand for placeholders.
+    /// Makes a template of the request `encoded`, a head and a body, in which marks stand for placeholders.
     ///
     /// # Errors
     /// Something that looks like a mark and is none.
@@ -308,7 +308,7 @@ impl Template {
     }
 }
 
-/// A piece of a head, cut where the length of the body stands.
+/// Returns a piece of a head, cut where the length of the body stands.
 fn with_length(part: Part) -> Vec<Part> {
     const NAME: &[u8] = b"\r\nContent-Length: ";
     let Part::Bytes(bytes) = &part else { return vec![part] };
@@ -322,7 +322,7 @@ fn with_length(part: Part) -> Vec<Part> {
     ]
 }
 
-/// A UUID of version 4 (RFC 9562) of these random bits.
+/// Writes a UUID of version 4 (RFC 9562) of these random bits.
 fn uuid(out: &mut String, bits: u128) -> std::fmt::Result {
     let bits = bits & !(0xf << 76) & !(0x3 << 62) | 4 << 76 | 2 << 62;
     let hex = format!("{bits:032x}");

@@ -58,7 +58,7 @@ impl Handshakes {
 }
 
 impl Client {
-    /// A client with this trust.
+    /// Makes a client with this trust.
     ///
     /// # Errors
     /// None of the certificates can be used.
@@ -109,7 +109,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// What went wrong, and what to do about it.
+    /// Returns what went wrong, and what to do about it.
     #[cold]
     fn words(&self, why: &TlsError) -> String {
         const INSECURE: &str = "--insecure accepts it.";
@@ -146,7 +146,7 @@ impl Session {
         self.tls.is_handshaking()
     }
 
-    /// The session, if the server has chosen what is to be spoken.
+    /// Returns the session, if the server has chosen what is to be spoken.
     pub(crate) fn speaks(mut self, http2: bool) -> Result<Session, String> {
         let alpn = self.tls.take_info().and_then(|info| info.alpn);
         if http2 && alpn.as_deref() != Some(ringroad_tls::ALPN_H2) {

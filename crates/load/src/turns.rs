@@ -33,8 +33,8 @@ impl From<(u32, u32)> for Turns {
 }
 
 impl Turns {
-    /// The same of a sequence that repeats itself after so many items. The order of the workers shifts as
-    /// often as a worker has had all that it gets without a shift, or `times` as seldom.
+    /// Returns the same of a sequence that repeats itself after so many items. The order of the workers
+    /// shifts as often as a worker has had all that it gets without a shift, or `times` as seldom.
     #[must_use]
     pub(crate) fn over(self, period: usize, times: u64) -> Turns {
         let common = gcd(period.max(1) as u64, self.workers);
@@ -42,24 +42,25 @@ impl Turns {
         Turns { shift, ..self }
     }
 
-    /// The same of a sequence that ends after so many items.
+    /// Returns the same of a sequence that ends after so many items.
     #[must_use]
     pub(crate) fn up_to(self, count: Option<u64>) -> Turns {
         Turns { whole: count.map_or(u64::MAX, |count| count / self.workers), ..self }
     }
 
-    /// The same of a sequence of so many connections, over and over: a worker takes its own.
+    /// Returns the same of a sequence of so many connections, over and over: a worker takes its own.
     #[must_use]
     pub(crate) fn of_connections(self, connections: u32) -> Turns {
         Turns { circle: connections.into(), ..self }
     }
 
-    /// How many workers there are.
+    /// Returns how many workers there are.
     pub(crate) fn workers(&self) -> u64 {
         self.workers
     }
 
-    /// The number in the whole sequence of what the worker takes in this round. It grows with the rounds.
+    /// Returns the number in the whole sequence of what the worker takes in this round. It grows with the
+    /// rounds.
     #[inline]
     pub(crate) fn number(&self, round: u64) -> u64 {
         if self.circle > 0 {
@@ -80,7 +81,7 @@ fn gcd(a: u64, b: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// What all workers take in their shares of `count`, sorted.
+    /// Returns what all workers take in their shares of `count`, sorted.
     fn taken(workers: u32, count: u64, turns: impl Fn(Turns) -> Turns) -> Vec<u64> {
         let of = |index| {
             let turns = turns(Turns::from((index, workers)));

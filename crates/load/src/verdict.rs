@@ -15,7 +15,7 @@ use ringroad_measure::units::counted;
 /// Of what is due in open loop, so much has to be answered in the same time.
 const ANSWERED_SHARE: f64 = 0.95;
 
-/// The verdict on an outcome.
+/// Returns the verdict on an outcome.
 pub fn verdict(plan: &Plan, outcome: &Outcome) -> Verdict {
     let mut verdict = Verdict::valid();
     let mut add = |caveat: Option<Caveat>| caveat.into_iter().for_each(|caveat| verdict.add(caveat));
@@ -138,7 +138,7 @@ pub fn verdict(plan: &Plan, outcome: &Outcome) -> Verdict {
     verdict
 }
 
-/// What all answers were, if they came and none of the whole run was good.
+/// Returns what all answers were, if they came and none of the whole run was good.
 fn all_refused(outcome: &Outcome) -> Option<String> {
     let Outcome { counts, .. } = outcome;
     let (most, _) = counts.statuses.iter().max_by_key(|(_, count)| **count)?;
@@ -152,7 +152,7 @@ fn all_refused(outcome: &Outcome) -> Option<String> {
     })
 }
 
-/// What connects mean that found no port, and what to do.
+/// Returns what connects mean that found no port, and what to do.
 fn without_port(count: u64) -> String {
     format!(
         "{} found no free local port for this server: that is a limit of this machine, not of the server. A port that \
@@ -162,7 +162,7 @@ fn without_port(count: u64) -> String {
     )
 }
 
-/// What to do about a status that was not expected.
+/// Returns what to do about a status that was not expected.
 pub fn advice(status: u16, location: Option<&str>) -> String {
     match (status, location) {
         (300..=399, Some(location)) => {
@@ -179,7 +179,7 @@ pub fn advice(status: u16, location: Option<&str>) -> String {
     }
 }
 
-/// The answers did not keep up with what was due: then the backlog grew to the end.
+/// Returns the answers did not keep up with what was due: then the backlog grew to the end.
 fn behind(per_second: f64, completed: u64, seconds: f64) -> Option<Caveat> {
     let due = per_second * seconds;
     let answered = completed as f64 / due;

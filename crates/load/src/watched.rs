@@ -47,7 +47,7 @@ impl fmt::Debug for Look<'_> {
 }
 
 impl Look<'_> {
-    /// How long the oldest request of each connection has waited until now, nanoseconds.
+    /// Returns how long the oldest request of each connection has waited until now, nanoseconds.
     pub fn waiting(&self) -> Vec<u64> {
         self.worker.waiting(self.worker.now()).collect()
     }
@@ -194,7 +194,7 @@ fn look(worker: &Worker, watch: &mut dyn FnMut(&Look<'_>) -> Next) -> Next {
     })
 }
 
-/// Where connections come and go with their requests, those that come are there too.
+/// Returns where connections come and go with their requests, those that come are there too.
 fn live(worker: &Worker) -> u32 {
     let coming = if worker.plan.one_request_per_connection { worker.connecting.get() } else { 0 };
     worker.connected.get() + coming

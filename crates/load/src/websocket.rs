@@ -57,7 +57,7 @@ impl Opening {
     }
 }
 
-/// A message as a client sends it.
+/// Returns a message as a client sends it.
 ///
 /// # Errors
 /// There is nothing in it.
@@ -73,7 +73,7 @@ pub(crate) fn frame(payload: &[u8]) -> Result<Vec<u8>, Error> {
     Ok(out)
 }
 
-/// A ping with this payload.
+/// Returns a ping with this payload.
 ///
 /// # Errors
 /// There is nothing in it, or it is longer than a ping may be.

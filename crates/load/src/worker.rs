@@ -146,7 +146,8 @@ pub(crate) struct Turn {
 /// are else as far apart as there are workers.
 const SHIFTS_SELDOM: u64 = 16;
 
-/// The share of a worker in what is sent to server `number`, among the workers that have connections to it.
+/// Returns the share of a worker in what is sent to server `number`, among the workers that have connections
+/// to it.
 fn site_turns(number: u16, plan: &Plan, index: u32, servers: &[u16]) -> Turns {
     if servers.is_empty() {
         return Turns::from((index, plan.threads)).up_to(plan.count);
@@ -186,7 +187,7 @@ impl Site {
     }
 }
 
-/// The servers of a plan in turns, each as often as the weights of its messages say.
+/// Returns the servers of a plan in turns, each as often as the weights of its messages say.
 fn site_wheel(plan: &Plan) -> Vec<u16> {
     let weights = (0..=plan.others.len() as u16).map(|site| {
         let of_site = plan.messages.iter().filter(|message| message.site == site);
@@ -195,7 +196,7 @@ fn site_wheel(plan: &Plan) -> Vec<u16> {
     shares::wheel(&weights.collect::<Vec<_>>())
 }
 
-/// The messages of a plan as requests of HTTP/2.
+/// Returns the messages of a plan as requests of HTTP/2.
 fn prepared(plan: &Plan) -> Vec<Option<Prepared>> {
     let secured = |site: u16| plan.sites().nth(site.into()).is_some_and(|site| site.scheme.is_secured());
     let fixed = |message: &Message| match message.template {
@@ -210,13 +211,13 @@ const LAID_OUT_BYTES: usize = 4 << 20;
 /// The most bytes of requests that are put together for one write, unless one of them is larger.
 const WRITE_BYTES: usize = 1 << 20;
 
-/// Whether a message is the only one to its server.
+/// Returns whether a message is the only one to its server.
 fn is_alone(plan: &Plan, message: &Message) -> bool {
     plan.messages.iter().filter(|other| other.site == message.site).count() == 1
 }
 
-/// How many requests may be in one write, by what this message takes. Batches of 1, 2, … n copies take
-/// n (n + 1) / 2 of them.
+/// Returns how many requests may be in one write, by what this message takes. Batches of 1, 2, … n copies
+/// take n (n + 1) / 2 of them.
 fn burst(plan: &Plan, message: &Message) -> u32 {
     let bytes = message.bytes.len().max(1);
     let laid_out = is_alone(plan, message) && message.template.is_none() && !plan.http2;
@@ -235,7 +236,7 @@ fn burst(plan: &Plan, message: &Message) -> u32 {
 /// count of a shared buffer is written by all of them, which costs more than copying a small message once.
 const SHARED_BYTES: usize = 64 << 10;
 
-/// The bytes of a message for one worker: shared, or a copy of its own.
+/// Returns the bytes of a message for one worker: shared, or a copy of its own.
 fn for_worker(bytes: &Bytes) -> Bytes {
     if bytes.len() < SHARED_BYTES { Bytes::copy_from_slice(bytes) } else { bytes.clone() }
 }
@@ -361,7 +362,7 @@ impl Worker {
         self.plan.pace.is_timed()
     }
 
-    /// How connections are held, if they are.
+    /// Returns how connections are held, if they are.
     pub(crate) fn hold(&self) -> Option<Hold> {
         match self.plan.pace {
             Pace::Hold(hold) => Some(hold),
@@ -369,12 +370,12 @@ impl Worker {
         }
     }
 
-    /// Whether load may be put on.
+    /// Returns whether load may be put on.
     pub(crate) fn has_begun(&self) -> bool {
         self.begin_ns.get() != NEVER
     }
 
-    /// The server of connection `number`.
+    /// Returns the server of connection `number`.
     #[inline]
     pub(crate) fn site_of(&self, number: u32) -> u16 {
         self.site_of.get(number as usize).copied().unwrap_or(0)
@@ -384,25 +385,25 @@ impl Worker {
         self.sites.get(usize::from(site))
     }
 
-    /// The server of the next idle connection: all in turns.
+    /// Returns the server of the next idle connection: all in turns.
     pub(crate) fn next_idle(&self) -> u16 {
         let round = self.idled.get();
         self.idled.set(round + 1);
         (self.idle_turns.number(round) % self.sites.len().max(1) as u64) as u16
     }
 
-    /// Whether connections to this server are secured.
+    /// Returns whether connections to this server are secured.
     pub(crate) fn is_secured(&self, site: u16) -> bool {
         self.site(site).is_some_and(|site| site.secured)
     }
 
-    /// What a connection to this server sends first, where it speaks WebSocket.
+    /// Returns what a connection to this server sends first, where it speaks WebSocket.
     pub(crate) fn opening(&self, site: u16) -> Option<&Opening> {
         let mut messages = self.plan.messages.iter();
         messages.find(|message| message.site == site).and_then(|message| message.opening.as_deref())
     }
 
-    /// The name of this server in a TLS handshake.
+    /// Returns the name of this server in a TLS handshake.
     pub(crate) fn server_name(&self, site: u16) -> &str {
         self.plan.sites().nth(site.into()).map_or("", |site| &site.host)
     }
@@ -434,8 +435,8 @@ impl Worker {
         }
     }
 
-    /// Where the next connection to this address comes from, the port left open; `None`: as the system has
-    /// it.
+    /// Returns where the next connection to this address comes from, the port left open; `None`: as the
+    /// system has it.
     ///
     /// # Errors
     /// There are sources, and none of them can reach such an address.
@@ -458,8 +459,8 @@ impl Worker {
             .ok_or("connect: no source address of the target's version of IP")
     }
 
-    /// The bytes of `count` requests on connection `number`, as they come in turn; `note` hears of each what
-    /// its message is.
+    /// Returns the bytes of `count` requests on connection `number`, as they come in turn; `note` hears of
+    /// each what its message is.
     #[inline]
     pub(crate) fn batch(&self, number: u32, count: u32, mut note: impl FnMut(u16)) -> AnyBuf {
         let turn = self.turn(number);
@@ -489,7 +490,7 @@ impl Worker {
         }
     }
 
-    /// A message as a request of HTTP/2; as an error one that is another each time.
+    /// Returns a message as a request of HTTP/2; as an error one that is another each time.
     pub(crate) fn prepared(&self, turn: Turn, site: u16) -> Result<&Prepared, Option<Prepared>> {
         match self.prepared.get(usize::from(turn.message)) {
             Some(Some(prepared)) => Ok(prepared),
@@ -501,7 +502,7 @@ impl Worker {
         }
     }
 
-    /// What comes next on connection `number`.
+    /// Returns what comes next on connection `number`.
     #[inline]
     pub(crate) fn turn(&self, number: u32) -> Turn {
         let none = Turn { message: 0, number: 0 };
@@ -527,7 +528,8 @@ impl Worker {
         Turn { message, number: self.turns.number(filled) }
     }
 
-    /// The share of the arrivals of an open loop. What is sent at each of them follows the same order.
+    /// Returns the share of the arrivals of an open loop. What is sent at each of them follows the same
+    /// order.
     fn arrival_turns(&self) -> Turns {
         match &*self.sites {
             [site] => site.turns,
@@ -544,7 +546,7 @@ impl Worker {
         self.seats.iter().for_each(Seat::wake);
     }
 
-    /// Whether load may be put on by this connection.
+    /// Returns whether load may be put on by this connection.
     #[inline]
     pub(crate) fn is_active(&self, number: u32) -> bool {
         self.has_begun() && number < self.active.get()
@@ -568,7 +570,7 @@ impl Worker {
         }
     }
 
-    /// How many of at most `room` requests connection `number` may send now in closed loop.
+    /// Returns how many of at most `room` requests connection `number` may send now in closed loop.
     #[inline]
     pub(crate) fn grant(&self, number: u32, room: u32, now: u64) -> u32 {
         if !self.is_active(number) || now >= self.end_ns.get() {
@@ -588,7 +590,7 @@ impl Worker {
         self.plan.pipeline.saturating_sub(in_flight).min(self.burst)
     }
 
-    /// The next arrival, if it is due: when it was meant to be sent, of the epoch.
+    /// Returns the next arrival, if it is due: when it was meant to be sent, of the epoch.
     #[inline]
     pub(crate) fn arrival(&self, now: u64) -> Option<u64> {
         let mut schedule = self.schedule.borrow_mut();
@@ -723,7 +725,7 @@ impl Worker {
         counts.cookies = seen.cookies.as_mut().map(std::mem::take).unwrap_or_default();
     }
 
-    /// What was measured of each message, which begins anew.
+    /// Returns what was measured of each message, which begins anew.
     pub(crate) fn take_urls(&self) -> Vec<OfUrl> {
         let mut urls = self.urls.borrow_mut();
         let fresh = vec![OfUrl::default(); urls.len()];
@@ -758,23 +760,23 @@ impl Worker {
         }
     }
 
-    /// Whether what happens `now` happens in the measured time.
+    /// Returns whether what happens `now` happens in the measured time.
     #[inline]
     fn is_in_window(&self, now: u64) -> bool {
         now >= self.window_ns.get() && now < self.end_ns.get()
     }
 
-    /// Whether the latency belongs to the measured time of what was due at `due` and was waited for until
-    /// `now`. In open loop what was due in it does, in closed loop whatever was on its way in it. In both an
-    /// answer that comes after the end counts with all of its time: to leave it out would leave out the
-    /// slowest.
+    /// Returns whether the latency belongs to the measured time of what was due at `due` and was waited for
+    /// until `now`. In open loop what was due in it does, in closed loop whatever was on its way in it. In
+    /// both an answer that comes after the end counts with all of its time: to leave it out would leave out
+    /// the slowest.
     #[inline]
     fn is_measured(&self, now: u64, due: u64) -> bool {
         let at = if self.is_open_loop() { due } else { now };
         at >= self.window_ns.get()
     }
 
-    /// The part of a wait that lies in the measured time.
+    /// Returns the part of a wait that lies in the measured time.
     #[inline]
     fn awaited(&self, now: u64, due: u64) -> f64 {
         now.min(self.end_ns.get()).saturating_sub(due.max(self.window_ns.get())) as f64
@@ -851,7 +853,7 @@ impl Worker {
         }
     }
 
-    /// How long the oldest request of each connection has waited, where one has.
+    /// Returns how long the oldest request of each connection has waited, where one has.
     pub(crate) fn waiting(&self, now: u64) -> impl Iterator<Item = u64> {
         let open = self.seats.iter().filter(|seat| seat.has(OPEN));
         open.map(|seat| seat.since.get())
@@ -859,7 +861,7 @@ impl Worker {
             .map(move |since| now.saturating_sub(since))
     }
 
-    /// The longest time that a request without an answer has waited, whether it was sent or not.
+    /// Returns the longest time that a request without an answer has waited, whether it was sent or not.
     fn waiting_ns(&self, now: u64) -> u64 {
         let due = self.schedule.borrow().as_ref().and_then(Schedule::peek);
         let unsent = due.map(|due| now.saturating_sub(due.saturating_add(self.begin_ns.get())));
@@ -898,7 +900,7 @@ impl Worker {
         }
     }
 
-    /// Whether the next request is due only later: then nothing that is sent is no silence.
+    /// Returns whether the next request is due only later: then nothing that is sent is no silence.
     pub(crate) fn nothing_is_due(&self, now: u64) -> bool {
         let next = self.schedule.borrow().as_ref().and_then(Schedule::peek);
         next.is_some_and(|due| due.saturating_add(self.begin_ns.get()) > now)
@@ -919,7 +921,7 @@ impl Worker {
         }
     }
 
-    /// A message of a broadcast that is due at `due` and sent now, by this member.
+    /// Returns a message of a broadcast that is due at `due` and sent now, by this member.
     pub(crate) fn publish(&self, member: &mut Member, due: u64, sent: u64, late: u64) -> Mark {
         let number = self.fan.publish(due);
         member.own = Some(number);
@@ -953,8 +955,8 @@ impl Worker {
         self.completed(now, mark.due, mark.sent, mark.late);
     }
 
-    /// Whether nothing is to be delivered any more, now that this worker has sent all of its messages. Tells
-    /// the others what has arrived here.
+    /// Returns whether nothing is to be delivered any more, now that this worker has sent all of its
+    /// messages. Tells the others what has arrived here.
     fn is_delivered(&self, now: u64) -> bool {
         if self.plan.broadcast.is_none() {
             return true;
@@ -978,13 +980,13 @@ impl Worker {
         }
     }
 
-    /// Whether connections are held and have to be for longer: also behind the last heartbeat they may be
-    /// lost.
+    /// Returns whether connections are held and have to be for longer: also behind the last heartbeat they
+    /// may be lost.
     fn still_holds(&self, now: u64) -> bool {
         self.hold().is_some() && now < self.end_ns.get()
     }
 
-    /// Whether all requests have been sent.
+    /// Returns whether all requests have been sent.
     fn is_exhausted(&self, now: u64) -> bool {
         match &*self.schedule.borrow() {
             Some(schedule) => {
@@ -997,7 +999,7 @@ impl Worker {
         }
     }
 
-    /// Whether this connection will never have to send again.
+    /// Returns whether this connection will never have to send again.
     pub(crate) fn has_nothing_left(&self, seat: &Seat) -> bool {
         self.last.get()
             && self.has_begun()
@@ -1051,7 +1053,7 @@ impl Worker {
         *if is_probe { &mut counts.cut_off } else { &mut counts.unsent } += unsent;
     }
 
-    /// What was measured so far; from now on it is another's memory that is written to.
+    /// Returns what was measured so far; from now on it is another's memory that is written to.
     pub(crate) fn take_tally(&self, task: &Task) -> Box<Tally> {
         let spare = task.spare.try_recv().unwrap_or_else(|_| Box::new(Tally::new(self.is_open_loop())));
         let mut tally = self.tally.replace(spare);
@@ -1079,7 +1081,7 @@ mod tests {
     use ringroad_engine::choose::{Wish, choose};
     use std::sync::mpsc;
 
-    /// A worker of ten connections in open loop, of which nothing runs.
+    /// Returns a worker of ten connections in open loop, of which nothing runs.
     fn worker() -> Worker {
         let target = "tcp://127.0.0.1:7".parse().unwrap();
         let mut plan = Plan::new(target, vec![Message::echo(b"x".to_vec()).unwrap()]);

@@ -91,7 +91,7 @@ impl Function {
         ]
     }
 
-    /// A function that runs it on this driver.
+    /// Returns a function that runs it on this driver.
     pub(crate) fn as_main(&self, driver: &str) -> TokenStream {
         code(
             "OFTEST BEFORE fn NAME() RETURNS {
@@ -102,7 +102,7 @@ impl Function {
         )
     }
 
-    /// A test for each driver, in a module with the function's name; one test without a list.
+    /// Returns a test for each driver, in a module with the function's name; one test without a list.
     pub(crate) fn as_tests(&self, drivers: &[String]) -> TokenStream {
         let mut tests = TokenStream::new();
         match drivers {

@@ -32,21 +32,21 @@ pub fn test(arguments: TokenStream, item: TokenStream) -> TokenStream {
     made.unwrap_or_else(|why| refused(&why))
 }
 
-/// The code of `ringroad::select!`, from branches in groups.
+/// Returns the code of `ringroad::select!`, from branches in groups.
 #[doc(hidden)]
 #[proc_macro]
 pub fn select_code(input: TokenStream) -> TokenStream {
     branches::select(input).unwrap_or_else(|why| refused(&why))
 }
 
-/// The code of `ringroad::join!`, from futures in groups.
+/// Returns the code of `ringroad::join!`, from futures in groups.
 #[doc(hidden)]
 #[proc_macro]
 pub fn join_code(input: TokenStream) -> TokenStream {
     branches::join(input, false).unwrap_or_else(|why| refused(&why))
 }
 
-/// The code of `ringroad::try_join!`, from futures in groups.
+/// Returns the code of `ringroad::try_join!`, from futures in groups.
 #[doc(hidden)]
 #[proc_macro]
 pub fn try_join_code(input: TokenStream) -> TokenStream {

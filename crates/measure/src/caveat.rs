@@ -60,12 +60,12 @@ impl Default for Verdict {
 }
 
 impl Verdict {
-    /// Nothing objects.
+    /// Returns the verdict where nothing objects.
     pub fn valid() -> Self {
         Verdict { level: Level::Valid, reasons: Vec::new() }
     }
 
-    /// The verdict these reasons add up to: worst first, each sentence once.
+    /// Makes the verdict these reasons add up to: worst first, each sentence once.
     pub fn of(reasons: impl IntoIterator<Item = Caveat>) -> Self {
         let mut verdict = Verdict::valid();
         for reason in reasons {
@@ -107,7 +107,7 @@ impl Verdict {
         self.add(reason);
     }
 
-    /// The worst of several verdicts, with the reasons of all of them, each sentence once.
+    /// Returns the worst of several verdicts, with the reasons of all of them, each sentence once.
     ///
     /// The level is the worst *stated* level: a verdict read back from a record keeps the level it was
     /// written with, although the sentences of an old record carry none.
@@ -407,8 +407,8 @@ pub const HARNESS_SHARE: f64 = 0.02;
 
 /// The gates: each takes measured values and returns a caveat, or nothing.
 impl Caveat {
-    /// Little's law in a closed loop: `rate_per_s × mean_s` must be the requests in flight (connections that
-    /// send × pipeline depth). Not for open loops, where the number in flight is free.
+    /// Checks Little's law in a closed loop: `rate_per_s × mean_s` must be the requests in flight
+    /// (connections that send × pipeline depth). Not for open loops, where the number in flight is free.
     pub fn littles_law(rate_per_s: f64, mean_s: f64, in_flight: f64) -> Option<Caveat> {
         if in_flight <= 0.0 {
             return None;
@@ -417,23 +417,23 @@ impl Caveat {
         outside(off.abs(), LITTLE_OFF).then_some(Caveat::LittlesLaw { off })
     }
 
-    /// The client used its core whole while the server did not: rate and latency are the client's.
+    /// Returns the client used its core whole while the server did not: rate and latency are the client's.
     pub fn client_bound(client_share: f64, server_share: f64) -> Option<Caveat> {
         (client_share >= BUSY_SHARE && server_share < BUSY_SHARE)
             .then_some(Caveat::ClientBound { client_share })
     }
 
-    /// The client waited for a CPU while it had work.
+    /// Returns the client waited for a CPU while it had work.
     pub fn client_starved(wait_share: f64) -> Option<Caveat> {
         outside(wait_share, WAIT_SHARE).then_some(Caveat::ClientStarved { wait_share })
     }
 
-    /// Open loop: the generator fell behind its schedule.
+    /// Checks, in an open loop, whether the generator fell behind its schedule.
     pub fn send_lag(lag_p99_us: f64, p50_us: f64) -> Option<Caveat> {
         outside(lag_p99_us, LAG_SHARE * p50_us).then_some(Caveat::SendLag { lag_p99_us, p50_us })
     }
 
-    /// Open loop: the generator was late by itself, with a connection free.
+    /// Checks, in an open loop, whether the generator was late by itself, with a connection free.
     pub fn generator_late(late_p50_us: f64, late_p99_us: f64, p50_us: f64) -> Option<Caveat> {
         outside(late_p99_us, LAG_SHARE * p50_us).then_some(Caveat::GeneratorLate {
             late_p50_us,
@@ -442,7 +442,7 @@ impl Caveat {
         })
     }
 
-    /// Open loop: everything that was due was sent.
+    /// Checks, in an open loop, that everything that was due was sent.
     pub fn unsent(unsent: u64, due: u64) -> Option<Caveat> {
         (unsent > 0).then_some(Caveat::Unsent { unsent, due })
     }
@@ -458,18 +458,19 @@ impl Caveat {
         outside(share, APART_SHARE).then(|| Caveat::PartsApart { what: what.to_owned(), seconds, share })
     }
 
-    /// The client had time left on the threads it was given.
+    /// Checks that the client had time left on the threads it was given.
     pub fn client_busy(client_share: f64) -> Option<Caveat> {
         (client_share.is_nan() || client_share >= BUSY_SHARE).then_some(Caveat::ClientBusy { client_share })
     }
 
-    /// Both sides must have counted the same. `what` names the thing in the plural: `requests`, `bytes`.
+    /// Checks that both sides have counted the same. `what` names the thing in the plural: `requests`,
+    /// `bytes`.
     pub fn counts_differ(what: &'static str, client: u64, server: u64) -> Option<Caveat> {
         (client != server).then_some(Caveat::CountsDiffer { what, client, server })
     }
 
-    /// Any failure is named. A connect that failed counts as a request that was tried, and no more requests
-    /// fail than were tried.
+    /// Names any failure. A connect that failed counts as a request that was tried, and no more requests fail
+    /// than were tried.
     pub fn failures(errors: Errors, sent: u64) -> Option<Caveat> {
         let sent = sent.saturating_add(errors.connect).max(errors.total());
         (errors.total() > 0).then_some(Caveat::Failures { errors, sent })
@@ -485,17 +486,19 @@ impl Caveat {
         (runs > 0).then_some(Caveat::RanAlone { runs, of, why })
     }
 
-    /// Steal, share of the CPU time in the window: of the cores that were used, where they are known.
+    /// Judges steal as a share of the CPU time in the window: of the cores that were used, where they are
+    /// known.
     pub fn steal(share: f64) -> Option<Caveat> {
         outside(share, STEAL_SHARE).then_some(Caveat::Steal { share })
     }
 
-    /// Every connection that sent must have been answered at least once.
+    /// Checks that every connection that sent was answered at least once.
     pub fn not_served(wanted: u32, served: u32) -> Option<Caveat> {
         (served < wanted).then_some(Caveat::NotServed { wanted, served })
     }
 
-    /// The A/A control must be narrower than the difference it is to judge. `effect` is a ratio minus 1.
+    /// Checks that the A/A control is narrower than the difference it is to judge. `effect` is a ratio minus
+    /// 1.
     pub fn control_too_wide(control: Interval, effect: f64) -> Option<Caveat> {
         let reach = control.reach();
         // An effect of nothing asks no question that a control could answer.
@@ -503,19 +506,19 @@ impl Caveat {
             .then_some(Caveat::ControlTooWide { control: reach, effect: effect.abs() })
     }
 
-    /// Two clients that had time left must get the same rate; `rate` is one's over the other's.
+    /// Checks that two clients that had time left get the same rate; `rate` is one's over the other's.
     pub fn clients_differ(rate: Interval) -> Option<Caveat> {
         let (low, high) = (1.0 - CLIENTS_APART, 1.0 + CLIENTS_APART);
         let agree = rate.high >= low && rate.low <= high;
         (!agree).then_some(Caveat::ClientsDiffer { by: rate.mid - 1.0 })
     }
 
-    /// Enough runs for an interval of the median.
+    /// Checks that there are enough runs for an interval of the median.
     pub fn too_few_repeats(runs: u32) -> Option<Caveat> {
         (runs < REPEATS_MIN).then_some(Caveat::TooFewRepeats { runs, wanted: REPEATS_MIN })
     }
 
-    /// A window long enough to average over scheduler ticks.
+    /// Returns a window long enough to average over scheduler ticks.
     pub fn window_too_short(seconds: f64) -> Option<Caveat> {
         (seconds.is_nan() || seconds < WINDOW_MIN_S)
             .then_some(Caveat::WindowTooShort { seconds, wanted: WINDOW_MIN_S })
@@ -526,13 +529,13 @@ impl Caveat {
         outside(spread, SPREAD_MAX).then_some(Caveat::Unsteady { spread })
     }
 
-    /// The harness must not disturb what it measures.
+    /// Checks that the harness does not disturb what it measures.
     pub fn harness_busy(share: f64) -> Option<Caveat> {
         outside(share, HARNESS_SHARE).then_some(Caveat::HarnessBusy { share })
     }
 
-    /// Whether rate times latency differs from the requests in flight where this is so: connections that did
-    /// not send, or time between an answer and the next request.
+    /// Returns whether rate times latency differs from the requests in flight where this is so: connections
+    /// that did not send, or time between an answer and the next request.
     fn explains_littles_law(&self) -> bool {
         matches!(
             self,
@@ -552,7 +555,7 @@ impl Caveat {
         )
     }
 
-    /// How bad it is.
+    /// Returns how bad it is.
     pub fn level(&self) -> Level {
         let worse_if = |broken: bool| {
             if broken { Level::Invalid } else { Level::Suspect }

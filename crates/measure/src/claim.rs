@@ -118,8 +118,9 @@ pub struct Little {
 const ROUNDING: f64 = 0.10;
 
 impl Little {
-    /// Whether rate and latency can have come from that many connections; `None` where none are stated. A
-    /// percentile above the mean gives too many in flight, so that it can only contradict by being too few.
+    /// Returns whether rate and latency can have come from that many connections; `None` where none are
+    /// stated. A percentile above the mean gives too many in flight, so that it can only contradict by being
+    /// too few.
     pub fn agrees(&self) -> Option<bool> {
         let share = self.in_flight / self.connections?;
         Some(share >= 1.0 - ROUNDING && (self.at_most || share <= 1.0 + ROUNDING))
@@ -127,7 +128,7 @@ impl Little {
 }
 
 impl Claim {
-    /// Measured over claimed, where both are numbers and the claim is not 0.
+    /// Returns measured over claimed, where both are numbers and the claim is not 0.
     pub fn ratio(&self) -> Option<f64> {
         let claimed = self.claimed.filter(|claimed| *claimed != 0.0)?;
         Some(self.measured? / claimed)
@@ -135,9 +136,9 @@ impl Claim {
 }
 
 impl Sense {
-    /// Whether `measured` is what `claimed` says. `tolerance` is a factor above 1, allowed either way for
-    /// [`Sense::About`] and on the failing side for [`Sense::Least`] and [`Sense::Most`] not at all: they are
-    /// generous already.
+    /// Returns whether `measured` is what `claimed` says. `tolerance` is a factor above 1, allowed either way
+    /// for [`Sense::About`] and on the failing side for [`Sense::Least`] and [`Sense::Most`] not at all: they
+    /// are generous already.
     pub fn is_met(self, claimed: f64, measured: f64, tolerance: f64) -> bool {
         match self {
             Sense::About if claimed == 0.0 => measured == 0.0,

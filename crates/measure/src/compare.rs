@@ -104,7 +104,7 @@ impl Comparison {
 }
 
 impl Finding {
-    /// What `ratio`, a median over `blocks` with its 95 % interval, allows to claim.
+    /// Returns what `ratio`, a median over `blocks` with its 95 % interval, allows to claim.
     pub fn of(ratio: Interval, blocks: usize, control: Option<Interval>) -> Self {
         if blocks < REPEATS_MIN as usize {
             return Finding::TooFewBlocks { blocks: blocks as u32, wanted: REPEATS_MIN };
@@ -128,12 +128,12 @@ impl Finding {
 }
 
 impl Interval {
-    /// How far the interval reaches from a ratio of 1, as a share.
+    /// Returns how far the interval reaches from a ratio of 1, as a share.
     pub fn reach(&self) -> f64 {
         (self.high - 1.0).abs().max((self.low - 1.0).abs())
     }
 
-    /// Half of the interval's width.
+    /// Returns half of the interval's width.
     pub fn half_width(&self) -> f64 {
         (self.high - self.low) / 2.0
     }

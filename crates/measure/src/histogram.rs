@@ -37,7 +37,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// An empty histogram.
+    /// Makes an empty histogram.
     pub fn new() -> Self {
         #[expect(
             clippy::expect_used,
@@ -72,28 +72,28 @@ impl Histogram {
         self.inner.reset();
     }
 
-    /// How many latencies were recorded.
+    /// Returns how many latencies were recorded.
     pub fn count(&self) -> u64 {
         self.inner.len()
     }
 
-    /// Nothing recorded yet.
+    /// Returns whether nothing is recorded yet.
     pub fn is_empty(&self) -> bool {
         self.inner.is_empty()
     }
 
-    /// Mean latency, nanoseconds; `None` if empty.
+    /// Returns the mean latency, nanoseconds; `None` if empty.
     pub fn mean_ns(&self) -> Option<f64> {
         (!self.is_empty()).then(|| self.inner.mean())
     }
 
-    /// The latency that `q` (0 to 1) of the requests did not exceed, nanoseconds; `None` if empty.
+    /// Returns the latency that `q` (0 to 1) of the requests did not exceed, nanoseconds; `None` if empty.
     pub fn quantile_ns(&self, q: f64) -> Option<u64> {
         (!self.is_empty()).then(|| self.inner.value_at_quantile(q))
     }
 
-    /// The percentiles of the record, in microseconds; `None` if empty: nothing measured is not a latency of
-    /// 0.
+    /// Returns the percentiles of the record, in microseconds; `None` if empty: nothing measured is not a
+    /// latency of 0.
     pub fn percentiles(&self) -> Option<Percentiles> {
         if self.is_empty() {
             return None;
@@ -113,12 +113,13 @@ impl Histogram {
         })
     }
 
-    /// The buckets that hold something, in rising order: highest latency of the bucket in nanoseconds, count.
+    /// Returns the buckets that hold something, in rising order: highest latency of the bucket in
+    /// nanoseconds, count.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.inner.iter_recorded().map(|step| (step.value_iterated_to(), step.count_at_value()))
     }
 
-    /// HDR V2, compressed, in base64: the form HdrHistogram logs use (they begin with `HISTF`).
+    /// Writes it as HDR V2, compressed, in base64: the form HdrHistogram logs use (they begin with `HISTF`).
     pub fn to_base64(&self) -> String {
         let mut bytes = Vec::new();
         #[expect(
@@ -172,9 +173,9 @@ const HEADER_BYTES: usize = 40;
 /// The longest encoding taken. Ours has 35 thousand counts of at most 9 bytes; a finer shape may have more.
 const PLAIN_BYTES_MAX: u64 = 16 << 20;
 
-/// The plain form, with everything checked that the decoder would trust: a record comes from outside, and the
-/// decoder reserves what the header says (up to 4 GiB) and negates what a count says (an overflow for one
-/// value).
+/// Returns the plain form, with everything checked that the decoder would trust: a record comes from outside,
+/// and the decoder reserves what the header says (up to 4 GiB) and negates what a count says (an overflow for
+/// one value).
 fn plain_v2(bytes: &[u8]) -> Result<Cow<'_, [u8]>, DecodeError> {
     let broken = |what: &str| DecodeError(format!("not an HDR V2 histogram: {what}"));
     let plain = match word(bytes, 0) {

@@ -50,8 +50,8 @@ const MACHINE: [&str; 5] = ["kernel", "arch", "cpu_model", "cpus_online", "pinni
 /// The fact that names which build of the program made a record.
 pub const BUILD: &str = "ringroad_build";
 
-/// The first fact in which two records' machines differ, if they do. What only one of them knows is no
-/// difference.
+/// Returns the first fact in which two records' machines differ, if they do. What only one of them knows is
+/// no difference.
 pub fn other_machine(first: &Map<String, Value>, second: &Map<String, Value>) -> Option<&'static str> {
     MACHINE.into_iter().find(|fact| match (first.get(*fact), second.get(*fact)) {
         (Some(first), Some(second)) => !first.is_null() && !second.is_null() && first != second,
@@ -59,7 +59,8 @@ pub fn other_machine(first: &Map<String, Value>, second: &Map<String, Value>) ->
     })
 }
 
-/// One record of all, in their order; the first gives what a record has once (machine, version, command).
+/// Makes one record of all, in their order; the first gives what a record has once (machine, version,
+/// command).
 ///
 /// # Errors
 /// [`MergeError`].

@@ -7,7 +7,7 @@
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// The same seed gives the same sequence on every machine.
+    /// Returns the same seed gives the same sequence on every machine.
     pub(crate) fn seeded(seed: u64) -> Self {
         Random(seed)
     }
@@ -21,10 +21,10 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// An index in `0..bound`; `bound` must not be zero.
+    /// Returns an index in `0..bound`; `bound` must not be zero.
     ///
-    /// The high half of a 128-bit product (Lemire 2019) without its rejection step: the bias is below
-    /// `bound / 2^64`, which no test of ours can show.
+    /// The high half of a 128-bit product (Lemire 2019) without its rejection step: the bias is below `bound
+    /// / 2^64`, which no test of ours can show.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         debug_assert!(bound > 0, "an index into nothing");
         ((u128::from(self.next()) * bound as u128) >> 64) as usize

@@ -13,9 +13,9 @@ use crate::record::Interval;
 /// From this many values of a sample on, the test's distribution is close enough to the normal one.
 const EXACT_MAX: usize = 40;
 
-/// How many times larger the second sample is, with the 95 % interval. With samples too small for one (fewer
-/// than four values each) the interval is the whole range, and covers less. `None` unless all values are
-/// positive numbers.
+/// Returns how many times larger the second sample is, with the 95 % interval. With samples too small for one
+/// (fewer than four values each) the interval is the whole range, and covers less. `None` unless all values
+/// are positive numbers.
 pub fn ratio_interval(first: &[f64], second: &[f64]) -> Option<Interval> {
     let usable =
         |values: &[f64]| !values.is_empty() && values.iter().all(|value| value.is_finite() && *value > 0.0);
@@ -33,8 +33,8 @@ pub fn ratio_interval(first: &[f64], second: &[f64]) -> Option<Interval> {
     Some(Interval { low: *quotients.get(cut)?, mid, high: *quotients.get(quotients.len() - 1 - cut)? })
 }
 
-/// The largest value of Mann and Whitney's U that is in the lower 2.5 % of what chance gives; `None` if none
-/// is.
+/// Returns the largest value of Mann and Whitney's U that is in the lower 2.5 % of what chance gives; `None`
+/// if none is.
 fn critical(first: usize, second: usize) -> Option<usize> {
     if first.max(second) > EXACT_MAX {
         let (n, m) = (first as f64, second as f64);
@@ -49,7 +49,8 @@ fn critical(first: usize, second: usize) -> Option<usize> {
     inside.count().checked_sub(1)
 }
 
-/// The probability of each value of U when chance alone decides (Mann and Whitney 1947, the recurrence).
+/// Returns the probability of each value of U when chance alone decides (Mann and Whitney 1947, the
+/// recurrence).
 fn distribution(first: usize, second: usize) -> Vec<f64> {
     // `row[j]`: the distribution for i values against j. The largest of all is in the first sample with
     // probability i / (i + j), and is then above all j of the second.

@@ -323,7 +323,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// In what the other is another program, as a clause; `None` if in nothing that both know.
+    /// Returns in what the other is another program, as a clause; `None` if in nothing that both know.
     pub fn difference(&self, other: &Program) -> Option<String> {
         if self.command.len() != other.command.len() {
             return Some("their commands differ".to_owned());
@@ -382,7 +382,7 @@ pub struct Knee {
 }
 
 impl Details {
-    /// There are none.
+    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         *self == Details::default()
     }
@@ -560,7 +560,7 @@ pub struct Errors {
 }
 
 impl Errors {
-    /// All kinds together.
+    /// Returns the sum of all kinds.
     pub fn total(&self) -> u64 {
         self.connect + self.reset + self.timeout + self.status + self.protocol
     }
@@ -642,7 +642,7 @@ pub struct ServerCost {
 }
 
 impl ServerCost {
-    /// The medians over the runs; what no run knows is unknown. `syscalls_source` names the counter.
+    /// Returns the medians over the runs; what no run knows is unknown. `syscalls_source` names the counter.
     pub fn of_runs(runs: &[Run], syscalls_source: Option<String>) -> ServerCost {
         let all = |figure: fn(&Run) -> Option<f64>| runs.iter().filter_map(figure).collect::<Vec<f64>>();
         let middle = |figure: fn(&Run) -> Option<f64>| summary::median(&all(figure));

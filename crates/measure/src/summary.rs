@@ -7,29 +7,29 @@
 
 use crate::record::Interval;
 
-/// The median: the middle value, or the mean of the two middle ones. `None` for no values or a NaN among
-/// them.
+/// Returns the median: the middle value, or the mean of the two middle ones. `None` for no values or a NaN
+/// among them.
 pub fn median(values: &[f64]) -> Option<f64> {
     quantile(values, 0.5)
 }
 
-/// The quantile at `q` (0 to 1), by linear interpolation between order statistics (type 7 of Hyndman and Fan
-/// 1996, the default of R and NumPy). `None` for no values, a value that is not finite, or a `q` outside 0 to
-/// 1.
+/// Returns the quantile at `q` (0 to 1), by linear interpolation between order statistics (type 7 of Hyndman
+/// and Fan 1996, the default of R and NumPy). `None` for no values, a value that is not finite, or a `q`
+/// outside 0 to 1.
 pub fn quantile(values: &[f64], q: f64) -> Option<f64> {
     sorted(values).and_then(|sorted| quantile_sorted(&sorted, q))
 }
 
-/// Median absolute deviation: the median distance from the median, in the unit of the values and unscaled
-/// (multiply by 1.4826 to estimate the standard deviation of a normal distribution).
+/// Returns the median absolute deviation: the median distance from the median, in the unit of the values and
+/// unscaled (multiply by 1.4826 to estimate the standard deviation of a normal distribution).
 pub fn mad(values: &[f64]) -> Option<f64> {
     let mid = median(values)?;
     let distances: Vec<f64> = values.iter().map(|v| (v - mid).abs()).collect();
     median(&distances)
 }
 
-/// The median and its 95 % interval, by the percentile bootstrap: resample with replacement, take the median
-/// each time, cut 2.5 % off each side. `None` as for [`median`].
+/// Returns the median and its 95 % interval, by the percentile bootstrap: resample with replacement, take the
+/// median each time, cut 2.5 % off each side. `None` as for [`median`].
 ///
 /// No chance is involved: which of the sorted values a resample's median falls on has a closed form, so this
 /// is the bootstrap with infinitely many resamples. The same values, in any order, give the same interval,
@@ -100,7 +100,8 @@ fn binomial_tail(draws: usize, p: f64, hits: usize) -> f64 {
         .sum()
 }
 
-/// The logarithm of the number of ways to choose `k` of `n`; logarithms, because 1,030 over 515 is no `f64`.
+/// Returns the logarithm of the number of ways to choose `k` of `n`; logarithms, because 1,030 over 515 is no
+/// `f64`.
 fn ln_choose(n: usize, k: usize) -> f64 {
     (0..k).map(|i| ((n - i) as f64 / (i + 1) as f64).ln()).sum()
 }

@@ -29,12 +29,12 @@ pub struct PerSecond(pub f64);
 pub struct Share(pub f64);
 
 impl Nanos {
-    /// As microseconds; exact below 2^53 ns (104 days).
+    /// Returns it as microseconds; exact below 2^53 ns (104 days).
     pub fn micros(self) -> Micros {
         Micros(self.0 as f64 / 1e3)
     }
 
-    /// As seconds.
+    /// Returns it as seconds.
     pub fn seconds(self) -> f64 {
         self.0 as f64 / 1e9
     }
@@ -60,14 +60,14 @@ impl From<Nanos> for Micros {
 }
 
 impl PerSecond {
-    /// `count` events in `time`; `None` for no time at all.
+    /// Returns the rate of `count` events in `time`; `None` for no time at all.
     pub fn of(count: u64, time: Duration) -> Option<Self> {
         (!time.is_zero()).then(|| PerSecond(count as f64 / time.as_secs_f64()))
     }
 }
 
 impl Share {
-    /// `part` of `whole`; `None` for a whole of nothing.
+    /// Returns the share of `part` in `whole`; `None` for a whole of nothing.
     pub fn of(part: f64, whole: f64) -> Option<Self> {
         (whole != 0.0).then(|| Share(part / whole))
     }

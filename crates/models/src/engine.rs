@@ -180,7 +180,8 @@ struct Answer {
     end: End,
 }
 
-/// The next answer to what a receive brought, or `None` when all of it is answered; then the buffer is back.
+/// Returns the next answer to what a receive brought, or `None` when all of it is answered; then the buffer
+/// is back.
 #[inline]
 fn answer(shop: &Shop, session: &mut Session, lease: &mut Lease) -> Option<Answer> {
     let mut left = &**lease;

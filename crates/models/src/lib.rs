@@ -83,7 +83,7 @@ impl Server {
         Ok(Server { model, protocol, options, listener, address })
     }
 
-    /// The address it listens on, with the port the kernel chose if port 0 was asked for.
+    /// Returns the address it listens on, with the port the kernel chose if port 0 was asked for.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -157,7 +157,7 @@ impl Model {
         Model::EngineIoUring,
     ];
 
-    /// The name used on command lines and in records.
+    /// Returns the name used on command lines and in records.
     pub const fn name(self) -> &'static str {
         match self {
             Model::Threads => "threads",
@@ -175,7 +175,7 @@ impl Model {
         }
     }
 
-    /// Why [`Options::batch`] means nothing to it; `None` where it does.
+    /// Returns why [`Options::batch`] means nothing to it; `None` where it does.
     pub const fn no_batch(self) -> Option<&'static str> {
         match self {
             Model::Threads => Some("each thread has one connection, so there is no turn over several"),
@@ -193,7 +193,7 @@ impl Model {
         }
     }
 
-    /// The engine's driver, for models that are on the engine.
+    /// Returns the engine's driver, for models that are on the engine.
     pub fn engine_driver(self) -> Option<ringroad_engine::DriverName> {
         use ringroad_engine::DriverName;
         match self {
@@ -353,7 +353,7 @@ impl Error {
         self
     }
 
-    /// What the system said.
+    /// Returns what the system said.
     pub fn kind(&self) -> io::ErrorKind {
         self.source.kind()
     }

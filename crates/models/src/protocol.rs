@@ -44,7 +44,7 @@ impl Protocol {
     /// Every protocol.
     pub const ALL: &[Protocol] = &[Protocol::Echo, Protocol::Http];
 
-    /// The name used on command lines and in records.
+    /// Returns the name used on command lines and in records.
     pub const fn name(self) -> &'static str {
         match self {
             Protocol::Echo => "echo",
@@ -116,7 +116,7 @@ pub enum End {
 }
 
 impl Session {
-    /// A connection just opened.
+    /// Makes the state of a connection that was just opened.
     pub fn new(protocol: Protocol) -> Self {
         Session {
             carry: Vec::new(),

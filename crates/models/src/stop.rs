@@ -31,7 +31,7 @@ impl Stop {
         Ok(Stop { seen, ask })
     }
 
-    /// Asks. Every server waiting on this stops; asking again changes nothing.
+    /// Asks for the stop. Every server waiting on this stops; asking again changes nothing.
     pub fn request(&self) {
         // A full pipe refuses the byte (O_NONBLOCK), and then it holds a request already; no other failure is
         // possible while we own both ends. So the result carries no news.
@@ -39,7 +39,7 @@ impl Stop {
         unsafe { libc::write(self.ask.as_raw_fd(), b"s".as_ptr().cast(), 1) };
     }
 
-    /// The end to which a signal handler may write one byte: that is a request. Non-blocking.
+    /// Returns the end to which a signal handler may write one byte: that is a request. Non-blocking.
     pub fn write_end(&self) -> BorrowedFd<'_> {
         self.ask.as_fd()
     }

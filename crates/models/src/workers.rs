@@ -37,7 +37,7 @@ impl Workers {
         Ok(Workers { first, others })
     }
 
-    /// The address all of them listen on.
+    /// Returns the address all of them listen on.
     pub fn address(&self) -> SocketAddr {
         self.first.address()
     }

@@ -22,8 +22,8 @@ pub(crate) struct Answers {
 }
 
 impl Answers {
-    /// The response to a request that is an authority's for one of the challenges. Other requests below that
-    /// path are for routes: another ACME client may put files there.
+    /// Returns the response to a request that is an authority's for one of the challenges. Other requests
+    /// below that path are for routes: another ACME client may put files there.
     pub(crate) fn response(&self, request: &Request) -> Option<Response> {
         if self.count.load(Ordering::Relaxed) == 0 || !matches!(request.method(), Method::Get | Method::Head)
         {
@@ -46,7 +46,7 @@ impl Answers {
 /// The server, as the keeper of its certificates sees it. The keeper does not keep it alive.
 struct ThisServer(Weak<Shared>);
 
-/// The server, for a keeper.
+/// Returns the server, for a keeper.
 pub(crate) fn site(shared: &Arc<Shared>) -> Arc<dyn Site> {
     Arc::new(ThisServer(Arc::downgrade(shared)))
 }

@@ -52,7 +52,7 @@ impl InFlight {
         })
     }
 
-    /// The flow, until it is recorded.
+    /// Returns the flow, until it is recorded.
     pub(crate) fn flow(&mut self) -> &mut Flow {
         #[allow(clippy::expect_used, reason = "it is taken where this is consumed or dropped")]
         self.0.flow.as_mut().expect("a request has its flow until it is recorded")

@@ -336,7 +336,7 @@ async fn attempt(
     }
 }
 
-/// The answer, or the file that it orders this server to send.
+/// Returns the answer, or the file that it orders this server to send.
 pub(crate) async fn with_ordered_file(
     files: &Files,
     route: &Route,
@@ -381,7 +381,7 @@ pub(crate) fn unavailable(
     answer.with(|response| response.header("Retry-After", seconds))
 }
 
-/// What the application printed last, as a page that looks again each second.
+/// Returns what the application printed last, as a page that looks again each second.
 fn broken(name: &str, trouble: &str, asking: &flow::Context) -> Answer {
     let status = Status::SERVICE_UNAVAILABLE;
     if !asking.html {
@@ -427,7 +427,7 @@ pub(crate) fn failure(
     Answer::plain(answer.response.status(status).content_type(ContentType::Text))
 }
 
-/// A worker's answer as ours.
+/// Returns a worker's answer as ours.
 pub(crate) async fn hand_back(
     place: &Rc<AppPlace>,
     answered: Answered,

@@ -25,7 +25,7 @@ pub(crate) struct Repeats<'p> {
     begun: bool,
 }
 
-/// Whether a request may be repeated that was begun.
+/// Returns whether a request may be repeated that was begun.
 pub(crate) fn is_idempotent(method: Method) -> bool {
     !matches!(method, Method::Post | Method::Patch | Method::Connect | Method::Other)
 }
@@ -49,7 +49,7 @@ impl<'p> Repeats<'p> {
         }
     }
 
-    /// A worker that has not failed the request.
+    /// Returns a worker that has not failed the request.
     pub(crate) async fn ticket(&self) -> Result<Ticket, Refused> {
         self.pool.take(self.key, &self.excluded).await
     }

@@ -30,7 +30,7 @@ const FLUSH: Duration = Duration::from_secs(1);
 const OF_THE_HANDSHAKE: &[&str] =
     &["sec-websocket-accept", "sec-websocket-extensions", "sec-websocket-protocol", "sec-websocket-version"];
 
-/// Whether a request offers a WebSocket, rightly or not.
+/// Returns whether a request offers a WebSocket, rightly or not.
 pub(crate) fn is_offer(request: &Request) -> bool {
     let names = |value: &[u8]| {
         value.split(|byte| *byte == b',').any(|name| name.trim_ascii().eq_ignore_ascii_case(b"websocket"))

@@ -51,8 +51,8 @@ impl Figures {
         (requests > 0).then(|| self.took_ns as f64 / 1e6 / requests as f64)
     }
 
-    /// The bound of the bucket with the 99th of 100 requests, in milliseconds. `None`: no request, or beyond
-    /// the last bound.
+    /// Returns the bound of the bucket with the 99th of 100 requests, in milliseconds. `None`: no request, or
+    /// beyond the last bound.
     fn p99_ms(&self) -> Option<f64> {
         let requests = self.requests();
         let rank = (requests > 0).then(|| requests - requests / 100)?;
@@ -65,7 +65,7 @@ impl Figures {
     }
 }
 
-/// The figures of every driver that has or had workers.
+/// Returns the figures of every driver that has or had workers.
 pub(crate) fn figures(shared: &Shared) -> Vec<Figures> {
     let crews = shared.crews.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let members = shared.members.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -173,7 +173,7 @@ pub(crate) fn metrics(out: &mut Families, shared: &Shared) {
     }
 }
 
-/// The figures as JSON: what the status and `ringroad workers status` print.
+/// Returns the figures as JSON: what the status and `ringroad workers status` print.
 pub(crate) fn json(shared: &Shared) -> Value {
     let all = figures(shared);
     let one = |one: &Figures| {

@@ -174,7 +174,7 @@ impl End<'_> {
     }
 }
 
-/// Whether a request is for a file that is sent without asking the application.
+/// Returns whether a request is for a file that is sent without asking the application.
 async fn is_beside(settings: &Static, flow: &Flow) -> Result<bool, files::Refused> {
     if !matches!(flow.request.method(), Method::Get | Method::Head) {
         return Ok(false);
@@ -193,7 +193,7 @@ fn decoded(path: &str) -> Vec<u8> {
     percent_encoding::percent_decode_str(path).collect()
 }
 
-/// The response with the constant lines of its route.
+/// Returns the response with the constant lines of its route.
 fn with_lines(route: &Route, mut response: Response) -> Result<Response, EncodeError> {
     for (name, value) in route.steps.lines() {
         response = response.header(name, value)?;
@@ -245,13 +245,14 @@ fn redirected(redirect: &Redirect, flow: &Flow) -> Result<Answer, EncodeError> {
     Ok(Answer::plain(Response::redirect(status, &target)?))
 }
 
-/// Whether a URL has nothing where its host stands, as of a request of HTTP/1.0 that names none. Clients take
-/// the first part of the path for it.
+/// Returns whether a URL has nothing where its host stands, as of a request of HTTP/1.0 that names none.
+/// Clients take the first part of the path for it.
 fn names_no_host(place: &str) -> bool {
     after_http(place).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '?', '#', ':', '\\']))
 }
 
-/// The place with the query of the request, where it has none of its own. It stands before a fragment.
+/// Returns the place with the query of the request, where it has none of its own. It stands before a
+/// fragment.
 fn with_query(place: &str, query: Option<&str>) -> String {
     let (place, fragment) = place.split_at(place.find('#').unwrap_or(place.len()));
     match query.filter(|_| !place.contains('?')) {
@@ -260,7 +261,7 @@ fn with_query(place: &str, query: Option<&str>) -> String {
     }
 }
 
-/// Whether more requests should come here.
+/// Returns whether more requests should come here.
 fn health(worker: &Worker) -> Result<Answer, EncodeError> {
     let stopping = worker.shared.stopping.load(Ordering::Relaxed);
     let (status, text) =

@@ -216,7 +216,7 @@ fn nanoseconds(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The bucket of a duration.
+/// Returns the bucket of a duration.
 fn bucket(took: Duration) -> usize {
     let seconds = took.as_secs_f64();
     BOUNDS.iter().position(|bound| seconds <= *bound).unwrap_or(BOUNDS.len())

@@ -26,7 +26,7 @@ fn is_one_of(name: &[u8], names: &[&str]) -> bool {
     names.iter().any(|known| name.eq_ignore_ascii_case(known.as_bytes()))
 }
 
-/// The value of the order among an answer's lines, and which of both it is.
+/// Returns the value of the order among an answer's lines, and which of both it is.
 fn order(lines: &Lines) -> Option<(&[u8], bool)> {
     let value = |name: &str| {
         let line = lines.iter().find(|(own, _)| own.eq_ignore_ascii_case(name.as_bytes()))?;
@@ -36,8 +36,8 @@ fn order(lines: &Lines) -> Option<(&[u8], bool)> {
     accel.or_else(|| Some((value("x-sendfile")?, false)))
 }
 
-/// The file that the lines of an answer order this server to send, as an answer with the other ones, but for
-/// `left_out`; `None`: they order nothing.
+/// Returns the file that the lines of an answer order this server to send, as an answer with the other ones,
+/// but for `left_out`; `None`: they order nothing.
 pub(crate) async fn file_instead(
     files: &Files,
     route: &Route,
@@ -79,7 +79,7 @@ pub(crate) async fn file_instead(
     })
 }
 
-/// The folder and file of `X-Accel-Redirect`: a path of this server, below one of the prefixes.
+/// Returns the folder and file of `X-Accel-Redirect`: a path of this server, below one of the prefixes.
 fn below_prefix<'f>(folders: &'f Folders, place: &[u8]) -> Option<(&'f Arc<Root>, Vec<u8>)> {
     let place = str::from_utf8(place).ok()?;
     let path = place.split(['?', '#']).next()?;
@@ -89,7 +89,7 @@ fn below_prefix<'f>(folders: &'f Folders, place: &[u8]) -> Option<(&'f Arc<Root>
     Some((root, spelled.decoded.get(prefix.len()..)?.to_vec()))
 }
 
-/// The folder and file of `X-Sendfile`: a path of the file system, beneath one of the folders.
+/// Returns the folder and file of `X-Sendfile`: a path of the file system, beneath one of the folders.
 fn beneath_folder<'f>(folders: &'f Folders, place: &[u8]) -> Option<(&'f Arc<Root>, Vec<u8>)> {
     let place = Path::new(std::ffi::OsStr::from_bytes(place));
     let dots = |part: &std::ffi::OsStr| matches!(part.as_bytes(), b"." | b"..");

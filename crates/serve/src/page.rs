@@ -7,7 +7,7 @@ use ringroad_http::{EncodeError, Method, Response, Status};
 
 pub(crate) use ringroad_gate::page::{document, escape};
 
-/// A page as an answer.
+/// Returns a page as an answer.
 pub(crate) fn html(status: Status, text: String) -> Result<Answer, EncodeError> {
     page::html(status, text).map(Answer::plain)
 }
@@ -23,8 +23,8 @@ pub(crate) fn bad_path(why: BadPath, context: &Context) -> Response {
     page::refusal(Status::BAD_REQUEST, context, &what)
 }
 
-/// The status of a lasting redirect: clients that know no 308 (Python before 3.11, `HttpURLConnection`)
-/// follow 301. It lets a client ask with GET afterwards, so other methods get 308.
+/// Returns the status of a lasting redirect: clients that know no 308 (Python before 3.11,
+/// `HttpURLConnection`) follow 301. It lets a client ask with GET afterwards, so other methods get 308.
 pub(crate) fn moved(method: Method) -> Status {
     match method {
         Method::Get | Method::Head => Status::MOVED_PERMANENTLY,
@@ -37,7 +37,7 @@ pub(crate) fn missing(context: &Context) -> Answer {
     refusal(Status::NOT_FOUND, context, "There is nothing at this address.")
 }
 
-/// The answer to a request on which this server made a mistake: nothing of it is revealed.
+/// Returns the answer to a request on which this server made a mistake: nothing of it is revealed.
 pub(crate) fn broken() -> Response {
     Response::empty(Status::INTERNAL_SERVER_ERROR)
 }

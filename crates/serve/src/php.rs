@@ -146,13 +146,13 @@ impl Kept {
     }
 }
 
-/// Whether a name is that of a script.
+/// Returns whether a name is that of a script.
 fn is_script(name: &[u8]) -> bool {
     name.len() > 4 && name.ends_with(b".php")
 }
 
-/// Whether a file may hold PHP's source, also where it is not executed here: such a file is never sent.
-/// Copies such as `config.php.bak` are refused, too.
+/// Returns whether a file may hold PHP's source, also where it is not executed here: such a file is never
+/// sent. Copies such as `config.php.bak` are refused, too.
 pub(crate) fn is_source(path: &[u8]) -> bool {
     let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default().to_ascii_lowercase();
     let mut endings = name.split(|byte| *byte == b'.').skip(1);
@@ -225,7 +225,7 @@ impl Php {
         self.run(connections, files, flow, &script, &name, &info, query).await
     }
 
-    /// What a path beneath the folder leads to.
+    /// Returns what a path beneath the folder leads to.
     async fn place(&self, relative: &[u8]) -> Result<Place, Refused> {
         let settings = self.settings();
         let root = &settings.files.root;
@@ -256,8 +256,8 @@ impl Php {
         })
     }
 
-    /// The script that a path names, with path info behind it: the first part that ends in `.php` and is a
-    /// file.
+    /// Returns the script that a path names, with path info behind it: the first part that ends in `.php` and
+    /// is a file.
     async fn split(&self, relative: &[u8]) -> Result<Option<Place>, Refused> {
         let settings = self.settings();
         let slashes = relative.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
@@ -273,7 +273,7 @@ impl Php {
         Ok(None)
     }
 
-    /// The first of `try_files` that is there: a script, with the query that the entry gives it.
+    /// Returns the first of `try_files` that is there: a script, with the query that the entry gives it.
     async fn fall_back(
         &self,
         flow: &mut Flow,
@@ -302,7 +302,7 @@ impl Php {
         Ok(None)
     }
 
-    /// The folder without links.
+    /// Returns the folder without links.
     fn folder(&self) -> PathBuf {
         let root = &self.settings().files.root;
         let mut place = self.place.borrow_mut();
@@ -466,13 +466,13 @@ impl Php {
         }
     }
 
-    /// What gets lines of STDERR.
+    /// Returns what gets lines of STDERR.
     fn log(&self, address: &str, context: &Context) -> Rc<dyn Fn(String)> {
         let (events, label) = (self.events.clone(), format!("php {address} {}", context.id()));
         Rc::new(move |line| events.report(Event::App(format!("{label}: {line}"))))
     }
 
-    /// The variables of a request (RFC 3875 §4.1, and those that PHP wants).
+    /// Returns the variables of a request (RFC 3875 §4.1, and those that PHP wants).
     fn params(
         &self,
         flow: &Flow,
@@ -677,7 +677,7 @@ async fn drain(mut stream: FastCgiStream, spool: Rc<Spool>) {
     }
 }
 
-/// The variable of a header line.
+/// Returns the variable of a header line.
 fn variable(name: &[u8]) -> Vec<u8> {
     let mut variable = b"HTTP_".to_vec();
     variable.extend(name.iter().map(|byte| if *byte == b'-' { b'_' } else { byte.to_ascii_uppercase() }));
@@ -717,7 +717,7 @@ async fn collect(body: RequestBody, settings: &PhpRoute, context: &Context) -> R
     }
 }
 
-/// What a sticky dispatch goes by.
+/// Returns what a sticky dispatch goes by.
 fn key(pool: &Pool, flow: &Flow) -> Option<u64> {
     let Flow { request, context }: &Flow = flow;
     let request: &Request = request;

@@ -306,7 +306,7 @@ impl Shared {
         }
     }
 
-    /// The clock of decisions, the same for all workers.
+    /// Returns the clock of decisions, the same for all workers.
     pub(crate) fn now(&self) -> u64 {
         ringroad_gate::flow::clock(self.epoch)
     }
@@ -322,7 +322,7 @@ impl Shared {
         tls.as_ref().map_or(Ok(()), |tls| tls.set_given(pairs))
     }
 
-    /// What becomes of the certificates that are obtained from an authority.
+    /// Returns what becomes of the certificates that are obtained from an authority.
     pub(crate) fn acme(&self) -> Option<Arc<Progress>> {
         self.acme.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -423,13 +423,13 @@ impl Listening {
         self.groups.first().map(|group| group.handle.bound())
     }
 
-    /// Whether it is the one for an address and an audience.
+    /// Returns whether it is the one for an address and an audience.
     fn is_at(&self, listen: &Listen, audience: Audience) -> bool {
         let own = (&self.listen.at, self.listen.only_v6, self.audience);
         own == (&listen.at, listen.only_v6, audience)
     }
 
-    /// Whether its sockets keep others from an address.
+    /// Returns whether its sockets keep others from an address.
     fn overlaps(&self, reach: &Reach) -> bool {
         let bound = self.bound().and_then(Bound::tcp);
         bound.is_some_and(|address| Reach { address, only_v6: self.listen.only_v6 }.overlaps(reach))
@@ -609,7 +609,7 @@ impl Service {
         WorkerSet { driver, handle, id }
     }
 
-    /// The server of an address on one driver, not started.
+    /// Returns the server of an address on one driver, not started.
     fn server(
         &self,
         listen: &Listen,
@@ -672,12 +672,12 @@ impl Service {
         usize::try_from(each).unwrap_or(usize::MAX)
     }
 
-    /// The TCP addresses where it listens; an address of its own for metrics last.
+    /// Returns the TCP addresses where it listens; an address of its own for metrics last.
     pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
         self.listening.iter().filter_map(|one| one.bound()?.tcp())
     }
 
-    /// Where it listens, as a person writes it: `https://127.0.0.1:8443/`, `unix:/run/site.sock`.
+    /// Returns where it listens, as a person writes it: `https://127.0.0.1:8443/`, `unix:/run/site.sock`.
     pub fn urls(&self) -> impl Iterator<Item = String> {
         self.listening.iter().filter_map(|one| Some((one, one.bound()?))).map(|(one, bound)| {
             match bound.tcp() {
@@ -687,12 +687,12 @@ impl Service {
         })
     }
 
-    /// The certificates in force.
+    /// Returns the certificates in force.
     pub fn certificates(&self) -> Vec<CertificateInfo> {
         self.shared.tls().map(|tls| tls.certificates()).unwrap_or_default()
     }
 
-    /// The servers of all groups, and how often each was left out.
+    /// Returns the servers of all groups, and how often each was left out.
     pub fn servers(&self) -> Vec<(String, u64)> {
         let plan = self.shared.plan();
         let servers = plan.groups.iter().flat_map(|group| group.servers());
@@ -969,7 +969,7 @@ impl Service {
         ONLY_AT_START.iter().zip(differs).filter(|(_, differs)| *differs).map(|(name, _)| *name).collect()
     }
 
-    /// Whether some worker has ended by itself, which is an error that [`stop`](Self::stop) tells.
+    /// Returns whether some worker has ended by itself, which is an error that [`stop`](Self::stop) tells.
     pub fn has_failed(&self) -> bool {
         self.groups().any(|group| group.handle.has_ended())
     }
@@ -1024,7 +1024,7 @@ impl fmt::Debug for Service {
     }
 }
 
-/// The groups of servers that routes name, each with what is known of its servers.
+/// Returns the groups of servers that routes name, each with what is known of its servers.
 fn groups(config: &Config, before: &[Arc<Group>]) -> Vec<Arc<Group>> {
     let make = |upstream: &Arc<Upstream>| {
         let Upstream { name, servers, balance, guards, .. } = &**upstream;
@@ -1036,7 +1036,7 @@ fn groups(config: &Config, before: &[Arc<Group>]) -> Vec<Arc<Group>> {
     config.used_upstreams().into_iter().map(make).collect()
 }
 
-/// The settings with a variable that tells workers the driver of the server's connections.
+/// Returns the settings with a variable that tells workers the driver of the server's connections.
 fn told_driver(app: &ringroad_app::Settings, driver: DriverName) -> ringroad_app::Settings {
     let mut app = app.clone();
     app.env.push(("RINGROAD_DRIVER_IN_USE".to_owned(), driver.as_str().to_owned()));
@@ -1099,7 +1099,8 @@ fn given(tls: &Tls, listen: &[Listen], events: &EventSink) -> Result<Vec<Pair>, 
     Ok(stored.pairs)
 }
 
-/// A certificate for development: for this machine, by its names and the addresses that are listened on.
+/// Returns a certificate for development: for this machine, by its names and the addresses that are listened
+/// on.
 fn dev_pair(listen: &[Listen]) -> Result<Pair, StartError> {
     let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
     let own = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();

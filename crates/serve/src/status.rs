@@ -19,7 +19,7 @@ use std::time::Duration;
 
 const SECOND: f64 = 1e9;
 
-/// What is known now, as JSON.
+/// Returns what is known now, as JSON.
 pub(crate) fn json(shared: &Shared) -> Value {
     let now = shared.now();
     let plan = shared.plan();
@@ -35,7 +35,7 @@ pub(crate) fn json(shared: &Shared) -> Value {
     })
 }
 
-/// What is known of the `[redis.NAME]`.
+/// Returns what is known of the `[redis.NAME]`.
 fn stores(tables: &NamedTables) -> Vec<Value> {
     tables.of::<Store>(store::FAMILY).map(|(name, store)| of_store(name, store)).collect()
 }
@@ -68,7 +68,7 @@ fn of_store(name: &str, store: &Store) -> Value {
     })
 }
 
-/// A time in milliseconds, to hundredths.
+/// Returns a time in milliseconds, to hundredths.
 fn milliseconds(span: Duration) -> f64 {
     (span.as_secs_f64() * 1e5).round() / 1e2
 }
@@ -176,7 +176,7 @@ const STYLE: &str = "<style>\n\
     @media (prefers-color-scheme: dark) { .up { color: #4cc884; } .ejected, .probing, .connecting { color: #e0aa4d; } .down, .open, .failing, .unreachable { color: #f08080; } }\n\
     </style>\n";
 
-/// The same as a page.
+/// Returns the same as a page.
 pub(crate) fn page(shared: &Shared) -> String {
     let all = json(shared);
     let mut out = String::from(STYLE);

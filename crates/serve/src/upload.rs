@@ -95,7 +95,7 @@ pub(crate) async fn answer(route: &Route, settings: &Upload, flow: &mut Flow) ->
     Ok(Answer::plain(response))
 }
 
-/// The name that the request gives its file; one of its own where it names the folder alone.
+/// Returns the name that the request gives its file; one of its own where it names the folder alone.
 fn name(flow: &Flow) -> Result<String, &'static str> {
     let refused = "This is not a name for a file here.";
     let spelled = Spellings::of_request(&flow.request).map_err(|_| refused)?;
@@ -153,7 +153,7 @@ async fn receive(flow: &mut Flow, upload: &Uploads) -> Result<(), Answer> {
     }
 }
 
-/// The answer where the file cannot be kept; the reason goes to the log.
+/// Returns the answer where the file cannot be kept; the reason goes to the log.
 fn failed(flow: &Flow, why: &io::Error) -> Answer {
     flow.context.fault(format!("keeping the file: {why}"));
     let (status, what) = match why.raw_os_error().map(Errno::from_raw_os_error) {

@@ -141,7 +141,7 @@ impl Worker {
         }
     }
 
-    /// The site of the plan in force.
+    /// Returns the site of the plan in force.
     fn site(&self) -> Rc<Site> {
         // Pairs with the release store of a reload, which comes behind the new plan.
         let generation = self.shared.generation.load(Ordering::Acquire);
@@ -261,7 +261,7 @@ impl Site {
         }
     }
 
-    /// The result of looking up a request's path.
+    /// Returns the result of looking up a request's path.
     fn find(&self, flow: &Flow, spelled: &Spellings<'_>) -> Result<Found<usize>, BadPath> {
         let subject = Asked { request: &flow.request, flow };
         let found = spelled.choose(|path| self.routes.find(path, &subject))?;
@@ -480,7 +480,7 @@ impl Endpoint for Refused {
     }
 }
 
-/// Whether a request is answered at the address that it came to, or the answer where it is not.
+/// Checks whether a request is answered at the address that it came to, or the answer where it is not.
 fn on_this_address(worker: &Worker, flow: &Flow) -> Result<(), Box<Response>> {
     let request = &flow.request;
     // What a trusted proxy has taken over TLS would be sent round in circles.
@@ -511,13 +511,13 @@ fn on_this_address(worker: &Worker, flow: &Flow) -> Result<(), Box<Response>> {
     Ok(())
 }
 
-/// Whether several slashes in a row are one to what answers. Programs behind this server, and the addresses
-/// that a redirect leads to, may mean something else by them (`/proxy/https://example.org/`).
+/// Returns whether several slashes in a row are one to what answers. Programs behind this server, and the
+/// addresses that a redirect leads to, may mean something else by them (`/proxy/https://example.org/`).
 fn takes_slashes_for_one(kind: &Kind) -> bool {
     !matches!(kind, Kind::Proxy(_) | Kind::App(_) | Kind::Redirect(_))
 }
 
-/// The route of a request, or the answer where there is none.
+/// Returns the route of a request, or the answer where there is none.
 fn choose<'s>(site: &'s Site, flow: &Flow) -> Result<&'s Rc<Target>, Box<Response>> {
     let (request, context) = (&flow.request, &flow.context);
     let not_served = || {

@@ -152,8 +152,8 @@ impl Placing<'_> {
     }
 }
 
-/// The files that a document includes, sorted by name, each with the place that names it; and mistakes with
-/// theirs.
+/// Returns the files that a document includes, sorted by name, each with the place that names it; and
+/// mistakes with theirs.
 #[allow(clippy::type_complexity, reason = "two lists of places, used once")]
 fn included(table: &DeTable<'_>, folder: &Path) -> (Vec<(usize, String)>, Vec<(usize, PathBuf)>) {
     let (mut mistakes, mut files) = (Vec::new(), Vec::new());
@@ -222,7 +222,7 @@ fn merge<'t>(whole: &mut DeTable<'t>, table: DeTable<'t>, mistakes: &Mistakes) {
     }
 }
 
-/// Whether a list is one of tables, as `[[route]]` makes it.
+/// Returns whether a list is one of tables, as `[[route]]` makes it.
 fn tables(list: &DeArray<'_>) -> bool {
     list.iter().all(|value| value.get_ref().is_table())
 }
@@ -235,7 +235,7 @@ fn text(bytes: Vec<u8>) -> Result<String, String> {
     })
 }
 
-/// The text with its variables filled in, or the name of the one that the environment lacks.
+/// Returns the text with its variables filled in, or the name of the one that the environment lacks.
 fn filled<'t>(text: &'t str, environment: Environment<'_>) -> Result<Cow<'t, str>, String> {
     if !text.contains('$') || is_hash(text) {
         return Ok(Cow::Borrowed(text));
@@ -271,7 +271,7 @@ fn filled<'t>(text: &'t str, environment: Environment<'_>) -> Result<Cow<'t, str
     Ok(Cow::Owned(out))
 }
 
-/// Whether a text is a password hash: `$` id `$` at its beginning (crypt(5)).
+/// Returns whether a text is a password hash: `$` id `$` at its beginning (crypt(5)).
 fn is_hash(text: &str) -> bool {
     let id = text.strip_prefix('$').and_then(|rest| rest.split_once('$'));
     id.is_some_and(|(id, rest)| {

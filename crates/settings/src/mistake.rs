@@ -88,12 +88,12 @@ impl Mistakes {
         self.texts.iter().rev().find(|text| text.base <= at)
     }
 
-    /// The text that begins at `base`.
+    /// Returns the text that begins at `base`.
     pub(crate) fn text(&self, base: usize) -> &str {
         self.text_at(base).map_or("", |text| &text.text)
     }
 
-    /// The folder of the file in which a place is. Relative paths of that file begin there.
+    /// Returns the folder of the file in which a place is. Relative paths of that file begin there.
     pub(crate) fn folder(&self, at: usize) -> &Path {
         self.text_at(at).and_then(|text| text.file.parent()).unwrap_or(Path::new(""))
     }
@@ -130,7 +130,7 @@ impl Mistakes {
         self.found.borrow().is_empty()
     }
 
-    /// The mistakes as an error about `file`, in the order of their places.
+    /// Returns the mistakes as an error about `file`, in the order of their places.
     pub(crate) fn to_error(&self, file: &Path) -> SettingsError {
         let mut found = self.found.borrow().clone();
         found.sort_by_key(|(at, ..)| *at);

@@ -26,7 +26,7 @@ pub struct Table {
     pub keys: &'static [Key],
 }
 
-/// The reference of these tables in Markdown.
+/// Returns the reference of these tables in Markdown.
 pub fn markdown(tables: &[&Table]) -> String {
     let mut page = String::new();
     for table in tables {
@@ -35,7 +35,7 @@ pub fn markdown(tables: &[&Table]) -> String {
     page
 }
 
-/// The reference of one table, with keys that need not lie in one place.
+/// Returns the reference of one table, with keys that need not lie in one place.
 pub fn markdown_of<'k>(name: &str, meaning: &str, keys: impl IntoIterator<Item = &'k Key>) -> String {
     let mut page = String::new();
     // Writing to a string does not fail.
@@ -57,7 +57,7 @@ pub fn markdown_of<'k>(name: &str, meaning: &str, keys: impl IntoIterator<Item =
     page
 }
 
-/// A cell's text: a bar would end it.
+/// Returns a cell's text: a bar would end it.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|")
 }

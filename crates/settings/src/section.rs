@@ -61,12 +61,12 @@ impl<'a> Section<'a> {
         format!("{}{key}", self.prefix)
     }
 
-    /// Whether the key is written, with whatever value.
+    /// Returns whether the key is written, with whatever value.
     pub fn has(&self, key: &str) -> bool {
         self.look(key).is_some()
     }
 
-    /// The value of `key`, if it is written and `read` accepts it.
+    /// Returns the value of `key`, if it is written and `read` accepts it.
     pub fn read<T>(&self, key: &str, read: impl FnOnce(&DeValue<'a>) -> Result<T, String>) -> Option<T> {
         let value = self.find(key)?;
         match read(value.get_ref()) {
@@ -92,22 +92,22 @@ impl<'a> Section<'a> {
         self.read(key, read)
     }
 
-    /// The folder at which relative paths of this table begin: that of the file it is written in.
+    /// Returns the folder at which relative paths of this table begin: that of the file it is written in.
     pub fn folder(&self) -> &'a Path {
         self.mistakes.folder(self.at_of_first())
     }
 
-    /// A place inside of the table: the top table of a document has no place of its own.
+    /// Returns a place inside of the table: the top table of a document has no place of its own.
     fn at_of_first(&self) -> usize {
         self.table.keys().map(|key| key.span().start).min().unwrap_or(self.at)
     }
 
-    /// A path, relative to the folder of the file that it is written in.
+    /// Returns a path, relative to the folder of the file that it is written in.
     pub fn path(&self, text: &str) -> PathBuf {
         self.folder().join(text)
     }
 
-    /// The bytes of a regular file of at most 256 MiB.
+    /// Returns the bytes of a regular file of at most 256 MiB.
     ///
     /// # Errors
     /// It is none, or cannot be read: the path and the cause.
@@ -116,7 +116,8 @@ impl<'a> Section<'a> {
         ringroad_host::input::read(&path).map_err(|why| format!("{}: {why}", path.display()))
     }
 
-    /// A folder that is there, by its path as [`path`](Section::path) has it. It need not be readable.
+    /// Returns a folder that is there, by its path as [`path`](Section::path) has it. It need not be
+    /// readable.
     ///
     /// # Errors
     /// The path leads to no folder, or may not be looked at: the path and the cause.
@@ -151,24 +152,24 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// The table `key`.
+    /// Returns the table `key`.
     pub fn table(&self, key: &str) -> Option<Section<'a>> {
         let value = self.find(key)?;
         self.inner(value, self.full(key))
     }
 
-    /// The table `key` among keys that are free, as [`pairs`](Self::pairs) gives them.
+    /// Returns the table `key` among keys that are free, as [`pairs`](Self::pairs) gives them.
     pub fn inner_table(&self, key: &str) -> Option<Section<'a>> {
         self.inner(self.look(key)?, self.full(key))
     }
 
-    /// The table `key` where its value is one; `None` without a mistake where it is another value.
+    /// Returns the table `key` where its value is one; `None` without a mistake where it is another value.
     pub fn table_if(&self, key: &str) -> Option<Section<'a>> {
         let value = self.find(key)?;
         value.get_ref().is_table().then(|| self.inner(value, self.full(key))).flatten()
     }
 
-    /// The tables of `[[key]]`, numbered from 1 on.
+    /// Returns the tables of `[[key]]`, numbered from 1 on.
     pub fn tables(&self, key: &str) -> Vec<Section<'a>> {
         let Some(value) = self.find(key) else { return Vec::new() };
         let DeValue::Array(all) = value.get_ref() else {
@@ -181,7 +182,7 @@ impl<'a> Section<'a> {
         numbered.filter_map(|(at, value)| self.inner(value, format!("{name}[{}]", at + 1))).collect()
     }
 
-    /// The tables of `[key.NAME]`, with their names.
+    /// Returns the tables of `[key.NAME]`, with their names.
     pub fn named(&self, key: &str) -> Vec<(String, Section<'a>)> {
         let Some(family) = self.table(key) else { return Vec::new() };
         let names = family.table.iter().filter_map(|(name, value)| {
@@ -221,7 +222,7 @@ impl<'a> Section<'a> {
         Some(list)
     }
 
-    /// Every key and value, where the keys are free.
+    /// Returns every key and value, where the keys are free.
     pub fn pairs(&self) -> impl Iterator<Item = (&'a str, &'a DeValue<'a>)> {
         self.table.iter().map(|(name, value)| {
             self.name_unknown(name.get_ref(), value);

@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 use toml::de::DeValue;
 
-/// `expected …, found …`.
+/// Returns the message `expected …, found …`.
 pub fn found(expected: &str, value: &DeValue<'_>) -> String {
     let what = match value {
         DeValue::String(text) => format!("{text:?}"),
@@ -21,7 +21,7 @@ pub fn found(expected: &str, value: &DeValue<'_>) -> String {
     format!("expected {expected}, found {what}")
 }
 
-/// A text in quotes.
+/// Returns a text in quotes.
 ///
 /// # Errors
 /// Says what was expected; so do all functions of this module.
@@ -29,7 +29,7 @@ pub fn text(value: &DeValue<'_>) -> Result<String, String> {
     value.as_str().map(str::to_owned).ok_or_else(|| found("a text in quotes", value))
 }
 
-/// `true` or `false`.
+/// Reads `true` or `false`.
 ///
 /// # Errors
 /// As [`text`].
@@ -48,7 +48,8 @@ fn number(value: &DeValue<'_>) -> Option<u64> {
     }
 }
 
-/// A number from `least` to `most`. Text of digits is one too, since environment variables come as text.
+/// Returns a number from `least` to `most`. Text of digits is one too, since environment variables come as
+/// text.
 ///
 /// # Errors
 /// As [`text`].
@@ -60,7 +61,7 @@ pub fn count(value: &DeValue<'_>, least: u64, most: u64) -> Result<u64, String> 
     number(value).filter(|number| (least..=most).contains(number)).ok_or_else(|| found(&range(), value))
 }
 
-/// A share: `0.5` or `"50%"`, from 0 to 1.
+/// Returns a share: `0.5` or `"50%"`, from 0 to 1.
 ///
 /// # Errors
 /// As [`text`].
@@ -78,7 +79,7 @@ pub fn share(value: &DeValue<'_>) -> Result<f64, String> {
     within.ok_or_else(|| found("a share, as \"50%\" or 0.5", value))
 }
 
-/// `8192`, `"8K"`, `"64M"`, `"2G"`: bytes, from `least` to `most`.
+/// Reads `8192`, `"8K"`, `"64M"`, `"2G"`: bytes, from `least` to `most`.
 ///
 /// # Errors
 /// As [`text`].
@@ -121,7 +122,7 @@ fn with_unit(text: &str) -> Option<(u64, &str)> {
 /// The longest time that [`span`] accepts.
 pub const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// `10` (seconds), `"10s"`, `"250ms"`, `"5m"`, `"1h"`, `"1d"`; at least `least`, at most a day.
+/// Reads `10` (seconds), `"10s"`, `"250ms"`, `"5m"`, `"1h"`, `"1d"`; at least `least`, at most a day.
 ///
 /// # Errors
 /// As [`text`].
@@ -129,7 +130,7 @@ pub fn span(value: &DeValue<'_>, least: Duration) -> Result<Duration, String> {
     span_within(value, least..=DAY)
 }
 
-/// The same within other bounds; `"7d"` is seven days.
+/// Returns the same within other bounds; `"7d"` is seven days.
 ///
 /// # Errors
 /// As [`text`].
@@ -163,7 +164,7 @@ fn spanned(text: &str) -> Option<Duration> {
     }
 }
 
-/// Two times, `"25ms..250ms"`: the first is not longer than the second.
+/// Reads two times, `"25ms..250ms"`: the first is not longer than the second.
 ///
 /// # Errors
 /// As [`text`].
@@ -183,7 +184,7 @@ pub struct Rate {
     pub per: Duration,
 }
 
-/// `"50/s"`, `"1000/m"`, `"5/10s"`.
+/// Reads `"50/s"`, `"1000/m"`, `"5/10s"`.
 ///
 /// # Errors
 /// As [`text`].
@@ -202,8 +203,8 @@ pub fn rate(value: &DeValue<'_>) -> Result<Rate, String> {
     read.ok_or_else(|| found("a rate, as \"50/s\", \"1000/m\" or \"5/10s\"", value))
 }
 
-/// An address with its port. `8080`, `"8080"` and `":8080"` are that port of 127.0.0.1 and of all addresses;
-/// `"localhost:8080"` is 127.0.0.1.
+/// Returns an address with its port. `8080`, `"8080"` and `":8080"` are that port of 127.0.0.1 and of all
+/// addresses; `"localhost:8080"` is 127.0.0.1.
 ///
 /// # Errors
 /// As [`text`].
@@ -221,7 +222,7 @@ fn loopback(port: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port))
 }
 
-/// The address that a text means, in each of the spellings of [`address`].
+/// Returns the address that a text means, in each of the spellings of [`address`].
 pub fn address_of(text: &str) -> Option<SocketAddr> {
     let port = |text: &str| digits(text).and_then(|port| u16::try_from(port).ok());
     if let Some(port) = port(text) {
@@ -236,7 +237,7 @@ pub fn address_of(text: &str) -> Option<SocketAddr> {
     text.parse().ok()
 }
 
-/// A network, as `10.0.0.0/8`; a single address is a network of one.
+/// Returns a network, as `10.0.0.0/8`; a single address is a network of one.
 ///
 /// # Errors
 /// As [`text`].
@@ -248,7 +249,7 @@ pub fn network(value: &DeValue<'_>) -> Result<IpNet, String> {
     read.ok_or_else(|| found("a network or an address, as \"10.0.0.0/8\" or \"::1\"", value))
 }
 
-/// One value, or a list of them: at least one.
+/// Reads one value, or a list of them: at least one.
 ///
 /// # Errors
 /// As [`text`], about every entry of the list that is wrong.
@@ -274,7 +275,7 @@ pub fn some<T>(
     }
 }
 
-/// What is wrong with several values. What was expected is said once, where it is the same.
+/// Returns what is wrong with several values. What was expected is said once, where it is the same.
 fn together(wrong: &[String]) -> String {
     const FOUND: &str = ", found ";
     let mut text = String::new();
@@ -296,7 +297,7 @@ fn together(wrong: &[String]) -> String {
     text
 }
 
-/// One of these words.
+/// Reads one of these words.
 ///
 /// # Errors
 /// As [`text`].
@@ -308,7 +309,7 @@ pub fn one_of<T: Copy>(value: &DeValue<'_>, words: &[(&str, T)]) -> Result<T, St
     })
 }
 
-/// A status from 200 to 599.
+/// Returns a status from 200 to 599.
 ///
 /// # Errors
 /// As [`text`].

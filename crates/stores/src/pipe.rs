@@ -63,7 +63,7 @@ impl Pipe {
         secured.map(|stream| Pipe::new(stream.into())).map_err(|why| why.to_string())
     }
 
-    /// What was received and not used.
+    /// Returns what was received and not used.
     pub(crate) fn kept(&self) -> &[u8] {
         &self.kept
     }

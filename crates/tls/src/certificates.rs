@@ -96,7 +96,7 @@ pub(crate) struct Usable {
 /// Most bytes of a chain: clients that are built on OpenSSL accept 100 KiB, rustls 64.
 const CHAIN_BYTES_MAX: usize = 60 * 1024;
 
-/// What is wrong with a PEM text. The library prints what it misses as a list of numbers.
+/// Returns what is wrong with a PEM text. The library prints what it misses as a list of numbers.
 pub(crate) fn pem_words(why: &pem::Error) -> String {
     match why {
         pem::Error::MissingSectionEnd { .. } => {
@@ -108,7 +108,7 @@ pub(crate) fn pem_words(why: &pem::Error) -> String {
     }
 }
 
-/// The certificates of a PEM file's content, at least one.
+/// Returns the certificates of a PEM file's content, at least one.
 ///
 /// # Errors
 /// There is none, or one cannot be read.
@@ -152,8 +152,8 @@ pub(crate) fn usable(pair: Pair, file: Option<&Path>) -> Result<Usable, String> 
     Ok(Usable { info, key: Arc::new(key) })
 }
 
-/// The key that answers a challenge. Its certificate has a critical extension, which a verifier of ordinary
-/// certificates does not know: so it is not compared with the key.
+/// Returns the key that answers a challenge. Its certificate has a critical extension, which a verifier of
+/// ordinary certificates does not know: so it is not compared with the key.
 pub(crate) fn challenge_key(pair: Pair) -> Result<CertifiedKey, String> {
     let key = crate::provider().key_provider.load_private_key(pair.key).map_err(|why| why.to_string())?;
     Ok(CertifiedKey::new(pair.chain, key))
@@ -213,14 +213,14 @@ pub(crate) struct Looked {
 }
 
 impl Store {
-    /// A store that has looked at nothing yet. It knows what one before it knew of the same files: a pair
-    /// that is bad now stays what it was.
+    /// Makes a store that has looked at nothing yet. It knows what one before it knew of the same files: a
+    /// pair that is bad now stays what it was.
     pub(crate) fn new(places: Vec<Place>, before: Option<&Store>) -> Store {
         let known = before.map(|before| before.known.clone()).unwrap_or_default();
         Store { places, known, ..Store::default() }
     }
 
-    /// The pairs that can be used, those of the first place first.
+    /// Returns the pairs that can be used, those of the first place first.
     pub(crate) fn usable(&self) -> Vec<Arc<Usable>> {
         let mut all = Vec::new();
         for place in &self.places {
@@ -354,13 +354,13 @@ const FULL_CHAIN: &str = "fullchain.pem";
 const PRIVATE_KEY: &str = "privkey.pem";
 const PARTS: [&str; 4] = [FULL_CHAIN, PRIVATE_KEY, "cert.pem", "chain.pem"];
 
-/// The pair in a folder of an ACME client, if it is one.
+/// Returns the pair in a folder of an ACME client, if it is one.
 fn pair_of_client(folder: &Path) -> Option<PairFiles> {
     let files = PairFiles { certificate: folder.join(FULL_CHAIN), key: folder.join(PRIVATE_KEY) };
     (may_be_file(&files.certificate) && may_be_file(&files.key)).then_some(files)
 }
 
-/// The pairs in a folder, and the servers' certificates in it that have no key.
+/// Returns the pairs in a folder, and the servers' certificates in it that have no key.
 fn pairs_in(folder: &Path) -> io::Result<(Vec<PairFiles>, Vec<PathBuf>)> {
     let (mut pairs, mut alone) = (Vec::new(), Vec::new());
     let own = pair_of_client(folder);
@@ -395,8 +395,8 @@ fn pairs_in(folder: &Path) -> io::Result<(Vec<PairFiles>, Vec<PathBuf>)> {
     Ok((pairs, alone))
 }
 
-/// Whether a file is there, or that cannot be told: reading it tells why, and a pair that was usable stays
-/// so.
+/// Returns whether a file is there, or that cannot be told: reading it tells why, and a pair that was usable
+/// stays so.
 fn may_be_file(file: &Path) -> bool {
     match fs::metadata(file) {
         Ok(of) => of.is_file(),
@@ -404,7 +404,7 @@ fn may_be_file(file: &Path) -> bool {
     }
 }
 
-/// Whether something has the name that a look at it failed for: permissions, or a loop of links.
+/// Returns whether something has the name that a look at it failed for: permissions, or a loop of links.
 fn is_there(why: &io::Error) -> bool {
     !matches!(why.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
@@ -461,7 +461,7 @@ impl Pair {
         Ok(Pair { chain, key })
     }
 
-    /// A pair of PEM texts.
+    /// Returns a pair of PEM texts.
     ///
     /// # Errors
     /// They are none: which, and why.
@@ -488,7 +488,7 @@ impl fmt::Debug for Pair {
     }
 }
 
-/// The certificates of a PEM file, at least one.
+/// Returns the certificates of a PEM file, at least one.
 pub(crate) fn read_chain(file: &Path) -> Result<Vec<CertificateDer<'static>>, BadPair> {
     let bad = |why: String| BadPair { file: file.to_owned(), why };
     let bytes = input::read(file).map_err(|why| bad(why.to_string()))?;
@@ -501,7 +501,8 @@ pub(crate) fn read_chain(file: &Path) -> Result<Vec<CertificateDer<'static>>, Ba
     Ok(chain)
 }
 
-/// A pair for development, which no other program trusts: for these names and addresses, valid for 90 days.
+/// Returns a pair for development, which no other program trusts: for these names and addresses, valid for 90
+/// days.
 ///
 /// # Errors
 /// A name is none.

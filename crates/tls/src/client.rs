@@ -38,7 +38,7 @@ pub struct ClientSettings {
 }
 
 impl ClientSettings {
-    /// With this trust, without a certificate of its own, for HTTP/1.1.
+    /// Makes settings with this trust, without a certificate of its own, for HTTP/1.1.
     pub fn new(trust: Trust) -> ClientSettings {
         ClientSettings { trust, identity: None, alpn: vec![crate::ALPN_HTTP11.to_vec()] }
     }
@@ -50,14 +50,14 @@ pub struct Client {
     config: Arc<ClientConfig>,
 }
 
-/// The certificates that this system trusts, and why some of them cannot be read.
+/// Returns the certificates that this system trusts, and why some of them cannot be read.
 pub fn system_certificates() -> (Vec<CertificateDer<'static>>, Vec<String>) {
     let found = rustls_native_certs::load_native_certs();
     (found.certs, found.errors.iter().map(ToString::to_string).collect())
 }
 
 impl Client {
-    /// A client with these settings.
+    /// Makes a client with these settings.
     ///
     /// # Errors
     /// None of the certificates to trust can be used, or not its own.
@@ -95,7 +95,7 @@ impl Client {
         Ok(Client { config: Arc::new(config) })
     }
 
-    /// The client that programs have unless they say otherwise: it trusts what this system trusts.
+    /// Returns the client that programs have unless they say otherwise: it trusts what this system trusts.
     ///
     /// # Errors
     /// This system has no certificates: install `ca-certificates`, or give some.
@@ -112,7 +112,7 @@ impl Client {
         made.clone()
     }
 
-    /// The same client with other protocols to offer.
+    /// Returns the same client with other protocols to offer.
     #[must_use]
     pub fn with_alpn(&self, protocols: &[&[u8]]) -> Client {
         let mut config = (*self.config).clone();
@@ -120,7 +120,7 @@ impl Client {
         Client { config: Arc::new(config) }
     }
 
-    /// Whether a text is a DNS name or an address, as [`begin`](Self::begin) takes it.
+    /// Returns whether a text is a DNS name or an address, as [`begin`](Self::begin) takes it.
     pub fn is_name(host: &str) -> bool {
         ServerName::try_from(bare(host)).is_ok()
     }
@@ -137,7 +137,8 @@ impl Client {
     }
 }
 
-/// A name, or an address without brackets and without its zone, which is of this machine (RFC 6874 §4).
+/// Returns a name, or an address without brackets and without its zone, which is of this machine (RFC 6874
+/// §4).
 fn bare(host: &str) -> &str {
     let host = host.trim_matches(['[', ']']);
     host.split_once('%').map_or(host, |(address, _)| address)

@@ -70,12 +70,12 @@ impl TlsError {
         TlsError { kind: TlsErrorKind::Settings, text: text.into() }
     }
 
-    /// What went wrong, without the word before it.
+    /// Returns what went wrong, without the word before it.
     pub fn detail(&self) -> &str {
         &self.text
     }
 
-    /// What kind of failure it is.
+    /// Returns what kind of failure it is.
     pub fn kind(&self) -> TlsErrorKind {
         self.kind
     }
@@ -128,7 +128,7 @@ impl TlsError {
     }
 }
 
-/// Whether webpki has refused a certificate for this reason, which rustls has no name for.
+/// Returns whether webpki has refused a certificate for this reason, which rustls has no name for.
 fn is(why: &OtherError, reason: &webpki::Error) -> bool {
     why.0.downcast_ref() == Some(reason)
 }

@@ -15,7 +15,7 @@ pub enum ProtocolVersion {
 }
 
 impl ProtocolVersion {
-    /// As OpenSSL and nginx write it: `TLSv1.3`.
+    /// Returns it as OpenSSL and nginx write it: `TLSv1.3`.
     pub fn as_str(self) -> &'static str {
         match self {
             ProtocolVersion::Tls12 => "TLSv1.2",
@@ -60,9 +60,10 @@ pub struct Info {
 }
 
 impl Info {
-    /// Whether a request for `host` belongs on this session: the certificate covers the host, or it is the
-    /// name that the client asked for and accepted. A client that asked for no name may ask for addresses. If
-    /// not, the answer is 421 (RFC 9110 §15.5.20): the client reached this server by a name of another site.
+    /// Returns whether a request for `host` belongs on this session: the certificate covers the host, or it
+    /// is the name that the client asked for and accepted. A client that asked for no name may ask for
+    /// addresses. If not, the answer is 421 (RFC 9110 §15.5.20): the client reached this server by a name of
+    /// another site.
     pub fn covers(&self, host: &str) -> bool {
         let bare = host.strip_suffix('.').unwrap_or(host);
         let asked = match &self.server_name {

@@ -46,7 +46,7 @@ pub const ALPN_ACME: &[u8] = b"acme-tls/1";
 use rustls::crypto::CryptoProvider;
 use std::sync::{Arc, OnceLock};
 
-/// The cryptography that all sessions use.
+/// Returns the cryptography that all sessions use.
 fn provider() -> Arc<CryptoProvider> {
     static PROVIDER: OnceLock<Arc<CryptoProvider>> = OnceLock::new();
     Arc::clone(PROVIDER.get_or_init(|| Arc::new(rustls::crypto::aws_lc_rs::default_provider())))

@@ -25,13 +25,13 @@ impl Names {
         names
     }
 
-    /// The DNS names, `*.` ones among them.
+    /// Returns the DNS names, `*.` ones among them.
     pub fn dns(&self) -> impl Iterator<Item = &str> {
         self.dns.iter().map(|name| &**name)
     }
 
-    /// Whether `host` is covered: a DNS name in any case, or an address, with or without brackets. A `*`
-    /// stands for one label.
+    /// Returns whether `host` is covered: a DNS name in any case, or an address, with or without brackets. A
+    /// `*` stands for one label.
     pub fn covers(&self, host: &str) -> bool {
         if let Ok(address) = host.trim_matches(['[', ']']).parse::<IpAddr>() {
             return self.addresses.contains(&address);
@@ -46,7 +46,7 @@ impl Names {
         self.dns().any(covers)
     }
 
-    /// The first name, to call the certificate by.
+    /// Returns the first name, to call the certificate by.
     pub(crate) fn first(&self) -> Option<String> {
         let address = || self.addresses.first().map(IpAddr::to_string);
         self.dns.first().map(|name| name.to_string()).or_else(address)

@@ -178,7 +178,7 @@ impl Server {
         self.take(settings, Some(usable(given)?))
     }
 
-    /// The same with the pairs that are there and came from no file, such as those of ACME.
+    /// Returns the same with the pairs that are there and came from no file, such as those of ACME.
     ///
     /// # Errors
     /// As [`new`](Self::new): then nothing changes.
@@ -315,12 +315,12 @@ impl Server {
         all
     }
 
-    /// The certificates that are in force.
+    /// Returns the certificates that are in force.
     pub fn certificates(&self) -> Vec<CertificateInfo> {
         self.snapshot().certificates.clone()
     }
 
-    /// What it was made with.
+    /// Returns what it was made with.
     pub fn settings(&self) -> ServerSettings {
         self.store.lock().unwrap_or_else(PoisonError::into_inner).settings.clone()
     }
@@ -338,7 +338,7 @@ impl Server {
         session.map(Session::server).map_err(|why| TlsError::of(&why, false))
     }
 
-    /// The same where HTTP/2 is spoken besides the protocols of the settings, and preferred.
+    /// Returns the same where HTTP/2 is spoken besides the protocols of the settings, and preferred.
     ///
     /// # Errors
     /// As [`begin`](Self::begin).
@@ -495,7 +495,7 @@ impl ClientFiles {
         Ok(Some(files))
     }
 
-    /// A list that has expired, in place of one that has not.
+    /// Returns a list that has expired, in place of one that has not.
     fn is_older_than(
         &self,
         before: Option<&ClientFiles>,
@@ -546,7 +546,7 @@ impl ClientFiles {
     }
 }
 
-/// The lists of revoked certificates in a file, at least one.
+/// Returns the lists of revoked certificates in a file, at least one.
 fn lists(bytes: &[u8]) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
     let read: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(bytes).collect();
     let mut all = read.map_err(|why| format!("a revocation list is expected ({})", pem_words(&why)))?;
@@ -561,7 +561,7 @@ fn lists(bytes: &[u8]) -> Result<Vec<CertificateRevocationListDer<'static>>, Str
     Ok(all)
 }
 
-/// When a list expires, if it does.
+/// Returns when a list expires, if it does.
 fn list_ends(list: &CertificateRevocationListDer<'_>) -> Option<SystemTime> {
     let (_, parsed) = x509_parser::parse_x509_crl(list).ok()?;
     parsed.next_update().map(|end| certificates::time(end.timestamp()))

@@ -47,27 +47,27 @@ pub struct Output {
 }
 
 impl Output {
-    /// An empty output in the memory of `bytes`.
+    /// Returns an empty output in the memory of `bytes`.
     pub fn reusing(bytes: Vec<u8>) -> Output {
         Output { bytes, end: 0 }
     }
 
-    /// How many bytes there are to be sent.
+    /// Returns how many bytes there are to be sent.
     pub fn len(&self) -> usize {
         self.end
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.end == 0
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     pub fn as_slice(&self) -> &[u8] {
         self.bytes.get(..self.end).unwrap_or_default()
     }
 
-    /// The bytes, for sending.
+    /// Returns the bytes, for sending.
     pub fn into_vec(mut self) -> Vec<u8> {
         self.bytes.truncate(self.end);
         self.bytes
@@ -384,7 +384,7 @@ impl Session {
         let _ = each_side!(&mut self.side, records => seal_with(records, held, None, ended, out));
     }
 
-    /// Whether the handshake is not over yet.
+    /// Returns whether the handshake is not over yet.
     pub fn is_handshaking(&self) -> bool {
         match &self.side {
             Side::Server(records) => records.is_handshaking(),
@@ -392,18 +392,18 @@ impl Session {
         }
     }
 
-    /// Whether the peer has said that it sends no more. Without that, the end of the connection is no end of
-    /// what was said on it: an attacker on the path may have cut it.
+    /// Returns whether the peer has said that it sends no more. Without that, the end of the connection is no
+    /// end of what was said on it: an attacker on the path may have cut it.
     pub fn has_ended(&self) -> bool {
         self.ended
     }
 
-    /// Bytes of an incomplete record that are held.
+    /// Returns how many bytes of an incomplete record are held.
     pub fn held(&self) -> usize {
         self.held.len()
     }
 
-    /// Whether the session was resumed, once the handshake is over.
+    /// Returns whether the session was resumed, once the handshake is over.
     pub fn is_resumed(&self) -> bool {
         self.common().handshake_kind() == Some(rustls::HandshakeKind::Resumed)
     }
@@ -415,8 +415,8 @@ impl Session {
         }
     }
 
-    /// What was agreed on; `None` before the end of the handshake. What only that is made of is dropped here:
-    /// it is asked for once.
+    /// Returns what was agreed on; `None` before the end of the handshake. What only that is made of is
+    /// dropped here: it is asked for once.
     pub fn take_info(&mut self) -> Option<Info> {
         if self.is_handshaking() {
             return None;

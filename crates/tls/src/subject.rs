@@ -132,7 +132,7 @@ mod tests {
 
     type Attribute<'a> = (&'a [u8], u8, &'a [u8]);
 
-    /// The text of a name of these parts, as it is encoded: the least specific one first.
+    /// Returns the text of a name of these parts, as it is encoded: the least specific one first.
     fn written(parts: &[&[Attribute<'_>]]) -> String {
         let one = |(id, tag, value): &Attribute<'_>| der(0x30, &[der(6, id), der(*tag, value)].concat());
         let part = |all: &&[Attribute<'_>]| der(0x31, &all.iter().flat_map(one).collect::<Vec<_>>());

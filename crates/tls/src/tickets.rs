@@ -38,7 +38,7 @@ impl Derived {
         Derived { secrets: RwLock::new((secret, before)), context }
     }
 
-    /// The key of a period; `None` if the library refuses.
+    /// Returns the key of a period; `None` if the library refuses.
     fn key(&self, secret: &[u8], period: u64) -> Option<RandomizedNonceKey> {
         struct Bytes32;
         impl KeyType for Bytes32 {

@@ -94,7 +94,7 @@ impl BufferRing {
         Ok(buffers)
     }
 
-    /// The group's number, for [`crate::Sqe::buffer_group`].
+    /// Returns the group's number, for [`crate::Sqe::buffer_group`].
     pub fn group(&self) -> u16 {
         self.group
     }
@@ -104,7 +104,7 @@ impl BufferRing {
         self.entries
     }
 
-    /// Size of each buffer in bytes.
+    /// Returns the size of each buffer in bytes.
     pub fn buffer_bytes(&self) -> u32 {
         self.buffer_bytes
     }
@@ -166,7 +166,8 @@ impl BufferRing {
         }
     }
 
-    /// The first `length` bytes of buffer `id`, which a completion has taken and which is not yet given back.
+    /// Returns the first `length` bytes of buffer `id`, which a completion has taken and which is not yet
+    /// given back.
     #[inline]
     pub fn bytes(&mut self, id: u16, length: usize) -> &mut [u8] {
         assert!(id < self.entries && length <= self.buffer_bytes as usize);

@@ -29,20 +29,20 @@ pub struct Cqe {
 }
 
 impl Cqe {
-    /// The result with the errno made an error.
+    /// Returns the result with the errno made an error.
     #[inline]
     pub fn result(&self) -> io::Result<u32> {
         if self.result < 0 { Err(io::Error::from_raw_os_error(-self.result)) } else { Ok(self.result as u32) }
     }
 
-    /// More completions of the same entry will follow; without it this one is the last.
+    /// Returns whether more completions of the same entry will follow; without it this one is the last.
     #[inline]
     pub fn more(&self) -> bool {
         self.flags & IORING_CQE_F_MORE != 0
     }
 
-    /// The buffer the kernel took from the entry's group. Its bytes `0..result` are valid. Set even when
-    /// `result` is zero: the buffer must be given back all the same.
+    /// Returns the buffer the kernel took from the entry's group. Its bytes `0..result` are valid. Set even
+    /// when `result` is zero: the buffer must be given back all the same.
     #[inline]
     pub fn buffer_id(&self) -> Option<u16> {
         if self.flags & IORING_CQE_F_BUFFER != 0 {
@@ -52,20 +52,21 @@ impl Cqe {
         }
     }
 
-    /// The socket had more to read when this receive ended (5.19): a hint that another would not wait.
+    /// Returns whether the socket had more to read when this receive ended (5.19): a hint that another would
+    /// not wait.
     #[inline]
     pub fn socket_nonempty(&self) -> bool {
         self.flags & IORING_CQE_F_SOCK_NONEMPTY != 0
     }
 
-    /// The notification of a zero-copy send: only now may its memory be reused (6.0).
+    /// Returns whether this is the notification of a zero-copy send: only now may its memory be reused (6.0).
     #[inline]
     pub fn is_notification(&self) -> bool {
         self.flags & IORING_CQE_F_NOTIF != 0
     }
 
-    /// Whether this is a notification that says the kernel copied some or all of the bytes, as it always does
-    /// over loopback. Reported only for an entry that [asked](crate::Sqe::report_usage) (6.2).
+    /// Returns whether this is a notification that says the kernel copied some or all of the bytes, as it
+    /// always does over loopback. Reported only for an entry that [asked](crate::Sqe::report_usage) (6.2).
     #[inline]
     pub fn was_copied(&self) -> bool {
         self.is_notification() && self.result as u32 & IORING_NOTIF_USAGE_ZC_COPIED != 0
@@ -177,12 +178,12 @@ impl<'ring> CompletionQueue<'ring> {
         CompletionQueue { queue }
     }
 
-    /// How many entries the queue holds.
+    /// Returns how many entries the queue holds.
     pub fn entries(&self) -> u32 {
         self.queue.entries
     }
 
-    /// How many completions wait, with a fresh look at the tail.
+    /// Returns how many completions wait, with a fresh look at the tail.
     #[inline]
     pub fn ready(&mut self) -> u32 {
         self.queue.guard.assert_owner();

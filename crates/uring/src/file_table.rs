@@ -35,12 +35,12 @@ impl FileTable {
         Ok(FileTable { places, fresh: 0, taken: Vec::new(), free: Vec::new(), handle })
     }
 
-    /// How many places there are.
+    /// Returns how many places there are.
     pub fn places(&self) -> u32 {
         self.places
     }
 
-    /// How many places are taken.
+    /// Returns how many places are taken.
     pub fn used(&self) -> u32 {
         self.fresh - self.free.len() as u32
     }

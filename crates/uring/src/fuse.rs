@@ -10,8 +10,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 /// The `f_type` of FUSE and virtiofs (statfs(2)).
 pub const FUSE_SUPER_MAGIC: u32 = 0x6573_5546;
 
-/// Whether a file is on FUSE, so that a [`Ring`](crate::Ring) may read wrong bytes from it. `false` if
-/// fstatfs(2) fails. The call waits for the file server.
+/// Returns whether a file is on FUSE, so that a [`Ring`](crate::Ring) may read wrong bytes from it. `false`
+/// if fstatfs(2) fails. The call waits for the file server.
 pub fn is_on_fuse(file: BorrowedFd<'_>) -> bool {
     // SAFETY: statfs is integers.
     let mut told: libc::statfs = unsafe { std::mem::zeroed() };

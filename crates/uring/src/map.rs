@@ -43,12 +43,12 @@ impl Mapping {
         self.start.as_ptr()
     }
 
-    /// The same, as what it always is: not null.
+    /// Returns the same, as what it always is: not null.
     pub(crate) fn start_non_null(&self) -> NonNull<u8> {
         self.start
     }
 
-    /// The address `offset` bytes in, checked to hold a whole, aligned `T`.
+    /// Returns the address `offset` bytes in, checked to hold a whole, aligned `T`.
     pub(crate) fn at<T>(&self, offset: u32) -> *mut T {
         let offset = offset as usize;
         assert!(

@@ -46,8 +46,8 @@ impl Probe {
         Ok(Probe { last_op: buffer.head.last_op, supported })
     }
 
-    /// An answer that was asked for elsewhere, as bits by opcode: another process may have been the one to
-    /// ask.
+    /// Returns an answer that was asked for elsewhere, as bits by opcode: another process may have been the
+    /// one to ask.
     pub fn from_bits(bits: [u64; 4]) -> Probe {
         let mut supported = [false; OPS_MAX];
         for (opcode, known) in supported.iter_mut().enumerate() {
@@ -57,17 +57,17 @@ impl Probe {
         Probe { last_op: last_op as u8, supported }
     }
 
-    /// The highest opcode the kernel knows.
+    /// Returns the highest opcode the kernel knows.
     pub fn last_op(&self) -> u8 {
         self.last_op
     }
 
-    /// Whether the kernel answers to `opcode`.
+    /// Returns whether the kernel answers to `opcode`.
     pub fn supports(&self, opcode: u8) -> bool {
         self.supported[usize::from(opcode)]
     }
 
-    /// Every opcode we have a name for, with whether the kernel answers to it.
+    /// Returns every opcode that has a name here, with whether the kernel answers to it.
     pub fn table(&self) -> impl Iterator<Item = (&'static str, bool)> + '_ {
         OPCODES.iter().enumerate().map(|(opcode, name)| (*name, self.supported[opcode]))
     }

@@ -140,12 +140,12 @@ impl ReadAhead {
         })
     }
 
-    /// How many `io_uring_enter` calls were made so far.
+    /// Returns how many `io_uring_enter` calls were made so far.
     pub fn enters(&self) -> u64 {
         self.enters
     }
 
-    /// How many reads may be in flight.
+    /// Returns how many reads may be in flight.
     pub fn depth(&self) -> usize {
         self.blocks.len()
     }
@@ -262,8 +262,8 @@ impl ReadAhead {
         }
     }
 
-    /// Whether block `next` should be asked for already. Always one, to find the end; as many as there are
-    /// blocks up to the size the system told; beyond it one at a time.
+    /// Returns whether block `next` should be asked for already. Always one, to find the end; as many as
+    /// there are blocks up to the size the system told; beyond it one at a time.
     fn worth_asking(&self, source: Source, first: u64, next: u64) -> bool {
         match source {
             Source::Stream => next == first,

@@ -105,7 +105,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Whether `enter` goes by the registered descriptor.
+    /// Returns whether `enter` goes by the registered descriptor.
     pub fn has_registered_ring_fd(&self) -> bool {
         self.enter_target.is_some()
     }
@@ -196,7 +196,7 @@ impl Handle {
     }
 }
 
-/// The descriptors as the kernel takes them.
+/// Returns the descriptors as the kernel takes them.
 fn numbers(files: &[Option<BorrowedFd<'_>>]) -> Vec<RawFd> {
     files.iter().map(|file| file.map_or(EMPTY_SLOT, |file| file.as_raw_fd())).collect()
 }

@@ -111,12 +111,12 @@ impl Features {
         (IORING_FEAT_NO_IOWAIT, "NO_IOWAIT"),
     ];
 
-    /// Whether all of `bits` are present.
+    /// Returns whether all of `bits` are present.
     pub fn has(self, bits: u32) -> bool {
         self.0 & bits == bits
     }
 
-    /// The names of what is present, in the order the kernel added them.
+    /// Returns the names of what is present, in the order the kernel added them.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         Self::NAMES.into_iter().filter(move |(bit, _)| self.has(*bit)).map(|(_, name)| name)
     }
@@ -144,8 +144,8 @@ pub struct Wait {
 }
 
 impl Builder {
-    /// A ring of `entries` submission entries (rounded up to a power of two; the completion queue gets twice
-    /// as many unless [`completion_entries`](Self::completion_entries) says otherwise).
+    /// Makes a ring of `entries` submission entries (rounded up to a power of two; the completion queue gets
+    /// twice as many unless [`completion_entries`](Self::completion_entries) says otherwise).
     pub fn new(entries: u32) -> Builder {
         Builder { entries, params: io_uring_params::default_zero(), separate_mappings: false }
     }
@@ -179,7 +179,7 @@ impl Builder {
         self
     }
 
-    /// An error in the form of [`build`](Self::build)'s.
+    /// Returns an error in the form of [`build`](Self::build)'s.
     pub(crate) fn refused(&self, call: &'static str, source: io::Error) -> SetupError {
         SetupError { entries: self.entries, flags: self.params.flags, call, source }
     }
@@ -273,40 +273,40 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// Shorthand for [`Builder::new`].
+    /// Makes a builder, as [`Builder::new`] does.
     pub fn builder(entries: u32) -> Builder {
         Builder::new(entries)
     }
 
-    /// What the kernel said it can do.
+    /// Returns what the kernel said it can do.
     pub fn features(&self) -> Features {
         self.features
     }
 
-    /// The set-up flags it was made with.
+    /// Returns the set-up flags it was made with.
     pub fn setup_flags(&self) -> u32 {
         self.flags
     }
 
-    /// Whether this is the process that made the ring. In a forked child it is not, and there is nothing to
-    /// be done with the ring there but to drop it.
+    /// Returns whether this is the process that made the ring. In a forked child it is not, and there is
+    /// nothing to be done with the ring there but to drop it.
     pub fn is_of_this_process(&self) -> bool {
         self.handle.guard.is_owner()
     }
 
-    /// The submission queue.
+    /// Returns the submission queue.
     #[inline]
     pub fn submissions(&mut self) -> SubmissionQueue<'_> {
         SubmissionQueue::of(&mut self.sq)
     }
 
-    /// The completion queue.
+    /// Returns the completion queue.
     #[inline]
     pub fn completions(&mut self) -> CompletionQueue<'_> {
         CompletionQueue::of(&mut self.cq)
     }
 
-    /// Both queues, for a loop that takes completions and makes new entries of them.
+    /// Returns both queues, for a loop that takes completions and makes new entries of them.
     #[inline]
     pub fn queues(&mut self) -> (SubmissionQueue<'_>, CompletionQueue<'_>) {
         (SubmissionQueue::of(&mut self.sq), CompletionQueue::of(&mut self.cq))

@@ -137,7 +137,8 @@ impl Submissions {
         self.tail.wrapping_sub(self.consumed())
     }
 
-    /// The SQPOLL thread sleeps and must be woken by `enter`. Call after [`publish`](Self::publish).
+    /// Returns whether the SQPOLL thread sleeps and must be woken by `enter`. Call after
+    /// [`publish`](Self::publish).
     #[inline]
     pub(crate) fn needs_wakeup(&self) -> bool {
         // The tail must be visible before the flag is read, or both sides could go to sleep: a full fence,
@@ -170,7 +171,7 @@ impl<'ring> SubmissionQueue<'ring> {
         SubmissionQueue { queue }
     }
 
-    /// How many entries the queue holds.
+    /// Returns how many entries the queue holds.
     pub fn entries(&self) -> u32 {
         self.queue.entries
     }
@@ -181,7 +182,7 @@ impl<'ring> SubmissionQueue<'ring> {
         self.queue.pending()
     }
 
-    /// Whether the next [`reserve`](Self::reserve) would fail.
+    /// Returns whether the next [`reserve`](Self::reserve) would fail.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.pending() == self.queue.entries
@@ -216,8 +217,8 @@ impl<'ring> SubmissionQueue<'ring> {
         self.queue.publish()
     }
 
-    /// Whether completions did not fit in their queue and wait in kernel memory: `enter` with GETEVENTS
-    /// brings them.
+    /// Returns whether completions did not fit in their queue and wait in kernel memory: `enter` with
+    /// GETEVENTS brings them.
     #[inline]
     pub fn completion_overflow(&self) -> bool {
         self.queue.flags() & IORING_SQ_CQ_OVERFLOW != 0

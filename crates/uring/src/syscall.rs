@@ -8,7 +8,7 @@ use std::ffi::c_void;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-/// io_uring_setup(2): makes a ring of at least `entries` submission entries and fills `params` in.
+/// Calls io_uring_setup(2): makes a ring of at least `entries` submission entries and fills `params` in.
 ///
 /// The descriptor is close-on-exec. Errors by cause: ENOSYS (no io_uring, or a seccomp filter that says so),
 /// EPERM (`kernel.io_uring_disabled`, or a seccomp filter), ENOMEM (`RLIMIT_MEMLOCK`), EINVAL (a flag this
@@ -22,7 +22,7 @@ pub fn setup(entries: u32, params: &mut io_uring_params) -> io::Result<OwnedFd> 
     Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }
 
-/// io_uring_enter(2): submits `to_submit` published entries and waits for `min_complete` completions.
+/// Calls io_uring_enter(2): submits `to_submit` published entries and waits for `min_complete` completions.
 ///
 /// `ring` is the ring's descriptor, or its index when `flags` has `IORING_ENTER_REGISTERED_RING`. Returns how
 /// many entries the kernel consumed. When entries were consumed, that count wins over an error of the wait.
@@ -54,7 +54,7 @@ pub unsafe fn enter(
     result(consumed).map(|consumed| consumed as u32)
 }
 
-/// io_uring_register(2).
+/// Calls io_uring_register(2).
 ///
 /// # Safety
 /// `argument` and `count` are what `opcode` asks for. Memory that the kernel keeps beyond the call

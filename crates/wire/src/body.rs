@@ -49,7 +49,7 @@ impl Decoder {
         }
     }
 
-    /// The next piece, and how many bytes were used. Trailers are noted in `scratch`.
+    /// Returns the next piece, and how many bytes were used. Trailers are noted in `scratch`.
     pub(crate) fn next<'a>(
         &mut self,
         scratch: &mut Scratch,

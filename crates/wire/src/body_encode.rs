@@ -35,19 +35,19 @@ impl BodyEncoder {
         BodyEncoder { framing, keep_alive }
     }
 
-    /// Whether the connection goes on after this message, as its head told the peer.
+    /// Returns whether the connection goes on after this message, as its head told the peer.
     pub fn keep_alive(&self) -> bool {
         self.keep_alive
     }
 
-    /// Whether bytes of the body are sent at all: not after HEAD, nor with 204 and 304. A sender that would
-    /// have to fetch them can spare itself.
+    /// Returns whether bytes of the body are sent at all: not after HEAD, nor with 204 and 304. A sender that
+    /// would have to fetch them can spare itself.
     pub fn is_sent(&self) -> bool {
         !matches!(self.framing, Framing::None | Framing::Unsent { .. })
     }
 
-    /// Whether the peer can tell a body that breaks off from a whole one: not where the connection's end is
-    /// the body's.
+    /// Returns whether the peer can tell a body that breaks off from a whole one: not where the connection's
+    /// end is the body's.
     pub fn tells_its_end(&self) -> bool {
         !matches!(self.framing, Framing::UntilClose)
     }

@@ -84,7 +84,7 @@ pub struct ReplyTo {
 }
 
 impl ReplyTo {
-    /// For the answer to something that was no request: the connection is closed.
+    /// Returns what the answer needs to something that was no request: the connection is closed.
     pub const fn refused() -> Self {
         ReplyTo { method: Method::Get, version: Version::Http11, keep_alive: false }
     }
@@ -103,7 +103,7 @@ pub struct DateLine([u8; DATE_LINE_BYTES]);
 const DATE_LINE_BYTES: usize = "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n".len();
 
 impl DateLine {
-    /// The line of a date in the form of RFC 9110 §5.6.7, as `httpdate` writes it.
+    /// Makes the line of a date in the form of RFC 9110 §5.6.7, as `httpdate` writes it.
     pub fn new(date: &str) -> Result<Self, EncodeError> {
         let date = date.as_bytes().first_chunk::<29>().filter(|_| date.len() == 29);
         let date = date.filter(|date| value_len(&date[..]) == date.len()).ok_or(EncodeError::Date)?;
@@ -127,19 +127,19 @@ pub struct FieldBlock {
     bytes: Vec<u8>,
 }
 
-/// Whether a line of a block has this name, in any case.
+/// Returns whether a line of a block has this name, in any case.
 fn is_of(line: &[u8], name: &str) -> bool {
     line.get(name.len()) == Some(&b':')
         && line.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name.as_bytes()))
 }
 
 impl FieldBlock {
-    /// No lines.
+    /// Makes a block without lines.
     pub const fn new() -> Self {
         FieldBlock { bytes: Vec::new() }
     }
 
-    /// These lines.
+    /// Makes a block of these lines.
     pub fn of<N: AsRef<[u8]>, V: AsRef<[u8]>>(
         lines: impl IntoIterator<Item = (N, V)>,
     ) -> Result<Self, EncodeError> {
@@ -150,7 +150,7 @@ impl FieldBlock {
         Ok(block)
     }
 
-    /// One more line.
+    /// Adds one more line.
     pub fn push(&mut self, name: &[u8], value: &[u8]) -> Result<(), EncodeError> {
         put_field(&mut self.bytes, name, value)
     }
@@ -172,7 +172,7 @@ impl FieldBlock {
         self.bytes.extend_from_slice(&other.bytes);
     }
 
-    /// The lines: names and values, in order.
+    /// Returns the lines: names and values, in order.
     pub fn iter(&self) -> impl Iterator<Item = Field<'_>> {
         self.lines().filter_map(|line| {
             let colon = line.iter().position(|byte| *byte == b':')?;
@@ -180,7 +180,7 @@ impl FieldBlock {
         })
     }
 
-    /// The lines, each with its CR LF.
+    /// Returns the lines, each with its CR LF.
     fn lines(&self) -> impl Iterator<Item = &[u8]> {
         let mut rest = self.bytes.as_slice();
         std::iter::from_fn(move || {
@@ -191,7 +191,7 @@ impl FieldBlock {
         })
     }
 
-    /// The value of the first line of this name, in any case.
+    /// Returns the value of the first line of this name, in any case.
     pub fn get(&self, name: &str) -> Option<&[u8]> {
         let line = self.lines().find(|line| is_of(line, name))?;
         line.get(name.len() + 2..line.len() - 2)
@@ -219,7 +219,7 @@ impl FieldBlock {
         Ok(())
     }
 
-    /// The lines, each with its CR LF.
+    /// Returns the lines, each with its CR LF.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -317,7 +317,7 @@ impl<'a> Encoder<'a> {
         Encoder::request_named(out, method.name(), target, host)
     }
 
-    /// The same for a method of any name.
+    /// Returns the same for a method of any name.
     pub fn request_named(
         out: &'a mut Vec<u8>,
         method: &str,
@@ -345,7 +345,7 @@ impl<'a> Encoder<'a> {
         Ok(Encoder { out, start, kind, upgrade: false, finished: false })
     }
 
-    /// A header line. Refused, so that no value can become a header: names that are not tokens,
+    /// Returns a header line. Refused, so that no value can become a header: names that are not tokens,
     /// values with control characters (tabs are taken), and the lines that [`finish`](Self::finish) writes.
     #[inline]
     pub fn field(
@@ -357,21 +357,21 @@ impl<'a> Encoder<'a> {
         Ok(self)
     }
 
-    /// Header lines checked before.
+    /// Adds header lines that were checked before.
     #[inline]
     pub fn block(&mut self, block: &FieldBlock) -> &mut Self {
         self.out.extend_from_slice(&block.bytes);
         self
     }
 
-    /// The `Date` line.
+    /// Returns the `Date` line.
     #[inline]
     pub fn date(&mut self, date: &DateLine) -> &mut Self {
         self.out.extend_from_slice(&date.0);
         self
     }
 
-    /// A request that is the last on its connection, or a response that ends it.
+    /// Returns a request that is the last on its connection, or a response that ends it.
     pub fn close(&mut self) -> &mut Self {
         match &mut self.kind {
             Kind::Response { to, .. } => to.keep_alive = false,
@@ -430,7 +430,8 @@ impl<'a> Encoder<'a> {
     }
 }
 
-/// How a response is framed, whether the connection goes on, and whether a 1.0 client must be told so.
+/// Returns how a response is framed, whether the connection goes on, and whether a 1.0 client must be told
+/// so.
 #[inline]
 fn response_framing(status: Status, to: ReplyTo, size: BodySize) -> (Framing, bool, bool) {
     let old_client = to.version == Version::Http10;

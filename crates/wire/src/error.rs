@@ -20,29 +20,29 @@ impl Error {
         Error { problem, of_response: false, got: Sample::of(got) }
     }
 
-    /// An error at one byte.
+    /// Returns an error at one byte.
     pub(crate) fn at(problem: Problem, byte: u8) -> Self {
         Error::new(problem, &[byte])
     }
 
-    /// The same rule, broken by a server.
+    /// Returns the same rule, broken by a server.
     pub(crate) fn in_response(self) -> Self {
         Error { of_response: true, ..self }
     }
 
-    /// Which rule was broken.
+    /// Returns which rule was broken.
     pub fn problem(&self) -> Problem {
         self.problem
     }
 
-    /// What a server answers: 400, 413, 414, 417, 431, 501 or 505. For a response that cannot be taken it is
-    /// 502, which is what a gateway answers for its upstream.
+    /// Returns what a server answers: 400, 413, 414, 417, 431, 501 or 505. For a response that cannot be
+    /// taken it is 502, which is what a gateway answers for its upstream.
     pub fn status(&self) -> Status {
         if self.of_response { Status::BAD_GATEWAY } else { self.problem.status() }
     }
 
-    /// The first bytes of what came instead, at most 24; empty where nothing came or where its length was the
-    /// problem. They are the peer's: escape them before showing them, as `Display` does.
+    /// Returns the first bytes of what came instead, at most 24; empty where nothing came or where its length
+    /// was the problem. They are the peer's: escape them before showing them, as `Display` does.
     pub fn got(&self) -> &[u8] {
         self.got.bytes.get(..usize::from(self.got.len)).unwrap_or_default()
     }
@@ -102,7 +102,7 @@ macro_rules! problems {
             /// Every problem there is.
             pub const ALL: &[Problem] = &[$(Problem::$name),*];
 
-            /// What a server answers where it is broken.
+            /// Returns what a server answers where it is broken.
             pub fn status(self) -> Status {
                 self.row().0
             }

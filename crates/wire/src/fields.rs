@@ -55,7 +55,7 @@ const LAST_BYTES_MAX: usize = 512;
 pub(crate) type Slots = [Slot; FIELDS_MAX];
 
 impl Scratch {
-    /// A table under these limits.
+    /// Makes a table under these limits.
     pub fn new(limits: Limits) -> Self {
         let last = Last { head: [0; LAST_BYTES_MAX], bytes: 0, count: 0, meta: None, plain: None, stamp: 0 };
         Scratch { limits, slots: [Slot::default(); FIELDS_MAX], last }
@@ -68,21 +68,21 @@ impl Scratch {
         self.last.bytes = 0;
     }
 
-    /// The limits everything read with this table is held to.
+    /// Returns the limits everything read with this table is held to.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// The table, to be written: what it held is forgotten.
+    /// Returns the table, to be written: what it held is forgotten.
     #[inline]
     pub(crate) fn table(&mut self) -> (&Limits, &mut Slots) {
         self.last.bytes = 0;
         (&self.limits, &mut self.slots)
     }
 
-    /// What the head at the front of `bytes` means, if it is the last one again: what it means depends on its
-    /// bytes and the limits and on nothing else, and a head ends where its own bytes say. With its length and
-    /// its number of lines, which are in the table.
+    /// Returns what the head at the front of `bytes` means, if it is the last one again: what it means
+    /// depends on its bytes and the limits and on nothing else, and a head ends where its own bytes say. With
+    /// its length and its number of lines, which are in the table.
     #[inline]
     pub(crate) fn again(&self, bytes: &[u8]) -> Option<(RequestMeta, usize, u8)> {
         let last = &self.last;
@@ -91,7 +91,7 @@ impl Scratch {
         bytes.starts_with(head).then_some((meta, head.len(), last.count))
     }
 
-    /// The same for a request that is plain ([`RequestMeta::plain`]), with its length.
+    /// Returns the same for a request that is plain ([`RequestMeta::plain`]), with its length.
     #[inline]
     pub(crate) fn plain_again(&self, bytes: &[u8]) -> Option<(ReplyTo, usize)> {
         let last = &self.last;
@@ -145,39 +145,39 @@ pub struct Field<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// The lines that `slots` notes in `bytes`: for a caller that kept copies of [`Fields::slots`] and of the
-    /// bytes. Slots of other bytes give other, possibly empty, names and values.
+    /// Makes the lines that `slots` notes in `bytes`: for a caller that kept copies of [`Fields::slots`] and
+    /// of the bytes. Slots of other bytes give other, possibly empty, names and values.
     pub fn new(bytes: &'a [u8], slots: &'a [Slot]) -> Self {
         Fields { bytes, slots }
     }
 
-    /// How many lines.
+    /// Returns how many lines.
     pub fn len(&self) -> usize {
         self.slots.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there is none.
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
 
-    /// Where they lie, for keeping.
+    /// Returns where they lie, for keeping.
     pub fn slots(&self) -> &'a [Slot] {
         self.slots
     }
 
-    /// Every line.
+    /// Returns every line.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Field<'a>> + DoubleEndedIterator + use<'a> {
         let bytes = self.bytes;
         self.slots.iter().map(move |slot| slot.field(bytes))
     }
 
-    /// The value of the first line of this name, in any case.
+    /// Returns the value of the first line of this name, in any case.
     pub fn get(&self, name: &str) -> Option<&'a [u8]> {
         self.get_all(name).next()
     }
 
-    /// The values of all lines of this name, in any case. A list may be spread over several.
+    /// Returns the values of all lines of this name, in any case. A list may be spread over several.
     pub fn get_all<'n>(&self, name: &'n str) -> impl Iterator<Item = &'a [u8]> + use<'a, 'n> {
         let bytes = self.bytes;
         let same_length = move |slot: &&Slot| usize::from(slot.name_len) == name.len();
@@ -199,7 +199,7 @@ impl fmt::Debug for Field<'_> {
 }
 
 impl Slot {
-    /// A line that begins at `name`, with `: ` behind its name. Its end must be below HEAD_BYTES_MAX.
+    /// Returns a line that begins at `name`, with `: ` behind its name. Its end must be below HEAD_BYTES_MAX.
     pub(crate) fn at(name: usize, name_len: usize, value_len: usize) -> Slot {
         Slot {
             name: name as u32,
@@ -259,7 +259,7 @@ impl Progress {
         self.at(line, self.count.saturating_sub(1))
     }
 
-    /// Where the first line begins that is not known to be whole.
+    /// Returns where the first line begins that is not known to be whole.
     pub(crate) fn line(self) -> usize {
         usize::from(self.line_low) | usize::from(self.line_high) << 16
     }
@@ -397,7 +397,7 @@ fn not_a_name(name_len: usize, stop: u8) -> Error {
     Error::at(problem, stop)
 }
 
-/// Whether a comma-separated list holds `option`, which is in lower case, in any case.
+/// Returns whether a comma-separated list holds `option`, which is in lower case, in any case.
 pub(crate) fn list_holds(list: &[u8], option: &[u8]) -> bool {
     list.split(|byte| *byte == b',').any(|element| is_word(element.trim_ascii(), option))
 }

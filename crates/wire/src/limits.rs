@@ -70,9 +70,9 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Those of a client. An answer has been asked for, and its sender chosen: what others take is taken.
-    /// Heads have up to 256 KiB (browsers; curl: 300 KiB) with lines of 64 KiB, and 255 interim responses may
-    /// precede them. Bodies are as long as the user requests.
+    /// Returns the limits of a client. An answer has been asked for, and its sender chosen: what others take
+    /// is taken. Heads have up to 256 KiB (browsers; curl: 300 KiB) with lines of 64 KiB, and 255 interim
+    /// responses may precede them. Bodies are as long as the user requests.
     pub fn client() -> Self {
         Limits {
             start_line_bytes: 32 * 1024,

@@ -48,7 +48,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// The method of this name, which is case-sensitive.
+    /// Returns the method of this name, which is case-sensitive.
     pub fn new(name: &[u8]) -> Method {
         match name {
             b"GET" => Method::Get,
@@ -64,7 +64,7 @@ impl Method {
         }
     }
 
-    /// The name of a known method; empty for [`Method::Other`].
+    /// Returns the name of a known method; empty for [`Method::Other`].
     pub const fn name(self) -> &'static str {
         match self {
             Method::Get => "GET",
@@ -180,7 +180,7 @@ impl Facts {
         }
     }
 
-    /// Whether the lines agree with each other, and the framing they name: `None` if they name none.
+    /// Returns whether the lines agree with each other, and the framing they name: `None` if they name none.
     ///
     /// RFC 9112 §6.1 and §6.3 let some of these pass and say which wins. A reader that accepts them must
     /// agree with every hop before and after about the winner, and has not always; so none of them passes
@@ -212,9 +212,9 @@ impl Facts {
         Err(Error::new(problem, &[]))
     }
 
-    /// The framing of a message with `Transfer-Encoding: identity`. An answer that names nothing else ends
-    /// with its connection (RFC 9112 §6.3). Beside a length readers differ about which of the two counts, and
-    /// a request has no such end.
+    /// Returns the framing of a message with `Transfer-Encoding: identity`. An answer that names nothing else
+    /// ends with its connection (RFC 9112 §6.3). Beside a length readers differ about which of the two
+    /// counts, and a request has no such end.
     #[cold]
     fn not_coded(&self, tolerant: bool) -> Result<Option<Body>, Error> {
         if tolerant && self.identities == 1 && self.lengths == 0 && self.codings == 0 {
@@ -223,7 +223,7 @@ impl Facts {
         Err(Error::new(Problem::TransferEncoding, b"identity"))
     }
 
-    /// Whether the sender means the connection to go on (RFC 9112 §9.3).
+    /// Returns whether the sender means the connection to go on (RFC 9112 §9.3).
     pub(crate) fn persists(&self, version: Version) -> bool {
         match version {
             Version::Http11 | Version::Http2 => !self.close,
@@ -231,7 +231,7 @@ impl Facts {
         }
     }
 
-    /// Whether another protocol is offered or taken (RFC 9110 §7.8).
+    /// Returns whether another protocol is offered or taken (RFC 9110 §7.8).
     pub(crate) fn upgrades(&self, version: Version) -> bool {
         self.upgrade && self.upgrade_option && version == Version::Http11
     }
@@ -247,9 +247,9 @@ pub(crate) fn decimal(digits: &[u8]) -> Option<u64> {
         .try_fold(0, |number, digit| digit.is_ascii_digit().then(|| number * 10 + u64::from(digit - b'0')))
 }
 
-/// What is wrong with a transfer coding that is not `chunked`. A list of good names that ends in `chunked`
-/// could be decoded by another program, so it is "not implemented"; with any other the end of the body cannot
-/// be known.
+/// Returns what is wrong with a transfer coding that is not `chunked`. A list of good names that ends in
+/// `chunked` could be decoded by another program, so it is "not implemented"; with any other the end of the
+/// body cannot be known.
 #[cold]
 fn not_chunked(value: &[u8]) -> Problem {
     let mut codings = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);

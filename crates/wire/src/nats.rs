@@ -134,8 +134,8 @@ pub fn next<'b>(limits: &Limits, bytes: &'b [u8], at: &mut usize) -> Result<Opti
     Ok(Some(operation))
 }
 
-/// Whether this can be a subject: tokens with points between them, without wildcards. Longer ones than 256
-/// bytes are none, so that a line has room for it.
+/// Returns whether this can be a subject: tokens with points between them, without wildcards. Longer ones
+/// than 256 bytes are none, so that a line has room for it.
 pub fn is_subject(text: &str) -> bool {
     let is_token = |token: &str| {
         !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'*' && byte != b'>')

@@ -78,7 +78,7 @@ pub fn parse(bytes: &[u8]) -> Result<Option<ProxyHeader>, ProxyError> {
     Err(ProxyError::Missing)
 }
 
-/// Whether `bytes`, as far as they go, are the beginning of something that begins with `mark`.
+/// Returns whether `bytes`, as far as they go, are the beginning of something that begins with `mark`.
 fn is_start_of(bytes: &[u8], mark: &[u8]) -> bool {
     bytes.iter().zip(mark).all(|(one, other)| one == other)
 }
@@ -112,7 +112,7 @@ fn line(bytes: &[u8]) -> Result<Option<ProxyHeader>, ProxyError> {
     }
 }
 
-/// A port without sign or leading zero.
+/// Returns a port without sign or leading zero.
 fn port(text: &str) -> Option<u16> {
     let is_plain = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
     if is_plain { text.parse().ok() } else { None }
@@ -155,7 +155,7 @@ fn addresses<const N: usize>(block: &[u8], ip: fn([u8; N]) -> IpAddr) -> Option<
     Some((SocketAddr::new(ip(*source), port(from)), SocketAddr::new(ip(*destination), port(to))))
 }
 
-/// The header of version 2 that says this: for balancers, and for tests of both ends.
+/// Writes the header of version 2 that says this: for balancers, and for tests of both ends.
 pub fn write(source: SocketAddr, destination: SocketAddr, out: &mut Vec<u8>) {
     out.extend_from_slice(SIGNATURE);
     let both_v4 = match (source.ip(), destination.ip()) {

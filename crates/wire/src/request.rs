@@ -59,7 +59,7 @@ impl Default for Requests {
 }
 
 impl Requests {
-    /// A connection just opened.
+    /// Makes the state of a connection that was just opened.
     pub const fn new() -> Self {
         Requests {
             state: State::Head { begun: false, progress: Progress::START },
@@ -194,7 +194,7 @@ impl Requests {
         Ok(None)
     }
 
-    /// The state after a complete message.
+    /// Returns the state after a complete message.
     fn after(&self) -> State {
         if self.keep_alive {
             State::Head { begun: false, progress: Progress::default() }
@@ -209,7 +209,7 @@ impl Requests {
         error
     }
 
-    /// Where in the conversation the connection is.
+    /// Returns where in the conversation the connection is.
     pub fn phase(&self) -> Phase {
         match self.state {
             State::Head { begun: false, .. } => Phase::Idle,
@@ -221,7 +221,7 @@ impl Requests {
         }
     }
 
-    /// The peer will send nothing more: an error if a request was not complete.
+    /// Takes the end of the input: the peer will send nothing more. An error if a request was not complete.
     pub fn end_of_input(&mut self) -> Result<(), Error> {
         match self.state {
             State::Head { begun: true, .. } | State::Body(_) => {
@@ -236,7 +236,7 @@ impl Requests {
         }
     }
 
-    /// Bytes of the body at hand that are still to come, where its framing tells.
+    /// Returns how many bytes of the body at hand are still to come, where its framing tells.
     pub fn body_left(&self) -> Option<u64> {
         match &self.state {
             State::Body(decoder) => decoder.left(),
@@ -256,7 +256,7 @@ impl Requests {
         Ok(())
     }
 
-    /// `100 Continue` was sent: the body will come.
+    /// Notes that `100 Continue` was sent: the body will come.
     pub fn continue_sent(&mut self) {
         self.awaits_continue = false;
     }
@@ -278,8 +278,8 @@ impl Requests {
         true
     }
 
-    /// The connection speaks another protocol from here on (after 101, or 2xx to CONNECT): no byte after the
-    /// request is looked at any more, and [`next`](Self::next) uses none.
+    /// Notes that the connection speaks another protocol from here on (after 101, or 2xx to CONNECT): no byte
+    /// after the request is looked at any more, and [`next`](Self::next) uses none.
     ///
     /// False: a request has begun and is not complete.
     #[must_use = "on false the connection was not handed over"]

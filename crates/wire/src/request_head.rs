@@ -42,8 +42,8 @@ pub struct RequestMeta {
 }
 
 impl RequestMeta {
-    /// What an answer has to observe, if the head is all there is to the request: no body, no other protocol
-    /// on offer, and the connection goes on.
+    /// Returns what an answer has to observe, if the head is all there is to the request: no body, no other
+    /// protocol on offer, and the connection goes on.
     pub(crate) fn plain(&self) -> Option<ReplyTo> {
         let RequestMeta { method, version, keep_alive, .. } = *self;
         let is_plain = self.body == Body::Empty && keep_alive && !self.upgrade && !self.expects_continue;
@@ -52,8 +52,8 @@ impl RequestMeta {
 }
 
 impl<'a> RequestHead<'a> {
-    /// A head from parts that were kept: [`bytes`](Self::bytes), [`Fields::slots`], [`meta`](Self::meta).
-    /// Parts of different heads give a head that tells nonsense, and nothing worse.
+    /// Returns a head from parts that were kept: [`bytes`](Self::bytes), [`Fields::slots`],
+    /// [`meta`](Self::meta). Parts of different heads give a head that tells nonsense, and nothing worse.
     pub fn from_parts(bytes: &'a [u8], slots: &'a [Slot], meta: RequestMeta) -> Self {
         RequestHead { bytes, slots, meta, stamp: None }
     }
@@ -62,9 +62,9 @@ impl<'a> RequestHead<'a> {
         RequestHead { stamp, ..self }
     }
 
-    /// The same head, which came by HTTP/2: its connection goes on whatever it says, and if `streams`, a body
-    /// follows although the head does not say how long. It offers another protocol only if `tunnels`: it was
-    /// written for an extended CONNECT (RFC 8441).
+    /// Returns the same head, which came by HTTP/2: its connection goes on whatever it says, and if
+    /// `streams`, a body follows although the head does not say how long. It offers another protocol only if
+    /// `tunnels`: it was written for an extended CONNECT (RFC 8441).
     #[must_use]
     pub fn over_http2(mut self, streams: bool, tunnels: bool) -> Self {
         self.meta.version = Version::Http2;
@@ -83,50 +83,50 @@ impl<'a> RequestHead<'a> {
         self.stamp
     }
 
-    /// All bytes of the head, its empty line included.
+    /// Returns all bytes of the head, its empty line included.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// What was understood, for keeping.
+    /// Returns what was understood, for keeping.
     pub fn meta(&self) -> RequestMeta {
         self.meta
     }
 
-    /// The method.
+    /// Returns the method.
     pub fn method(&self) -> Method {
         self.meta.method
     }
 
-    /// The method as it was sent: a token.
+    /// Returns the method as it was sent: a token.
     pub fn method_name(&self) -> &'a str {
         let name = self.bytes.get(..self.meta.method_end.into()).unwrap_or_default();
         str::from_utf8(name).unwrap_or_default()
     }
 
-    /// The version.
+    /// Returns the version.
     pub fn version(&self) -> Version {
         self.meta.version
     }
 
-    /// The target as it was sent: UTF-8 without spaces, control characters and `#`.
+    /// Returns the target as it was sent: UTF-8 without spaces, control characters and `#`.
     pub fn target(&self) -> &'a str {
         str::from_utf8(self.target_bytes()).unwrap_or_default()
     }
 
-    /// Its form.
+    /// Returns the form of its target.
     pub fn form(&self) -> Form {
         self.meta.target.form
     }
 
-    /// The path of the target with its escapes: it begins with `/`, is `*` for OPTIONS to the whole server,
-    /// and is empty with CONNECT.
+    /// Returns the path of the target with its escapes: it begins with `/`, is `*` for OPTIONS to the whole
+    /// server, and is empty with CONNECT.
     pub fn path(&self) -> &'a str {
         // Method and target were checked to be UTF-8.
         str::from_utf8(self.path_bytes()).unwrap_or_default()
     }
 
-    /// The bytes of the [`path`](Self::path), which are UTF-8: for a look at them that needs no text.
+    /// Returns the bytes of the [`path`](Self::path), which are UTF-8: for a look at them that needs no text.
     #[inline]
     pub fn path_bytes(&self) -> &'a [u8] {
         let Target { form, host_end, path_end, .. } = self.meta.target;
@@ -144,15 +144,16 @@ impl<'a> RequestHead<'a> {
         }
     }
 
-    /// Whether the [`path`](Self::path) has one spelling and one meaning to every reader: it begins with `/`,
-    /// has no escape, no parameter, no backslash and no control character, and no segment that is empty or
-    /// begins with a dot. This was found when the head was read, and costs nothing. `false` tells nothing.
+    /// Returns whether the [`path`](Self::path) has one spelling and one meaning to every reader: it begins
+    /// with `/`, has no escape, no parameter, no backslash and no control character, and no segment that is
+    /// empty or begins with a dot. This was found when the head was read, and costs nothing. `false` tells
+    /// nothing.
     #[inline]
     pub fn is_plain_path(&self) -> bool {
         self.meta.target.is_plain
     }
 
-    /// The query of the target, without the question mark.
+    /// Returns the query of the target, without the question mark.
     pub fn query(&self) -> Option<&'a str> {
         let query = self.target_bytes().get(usize::from(self.meta.target.path_end) + 1..)?;
         str::from_utf8(query).ok()
@@ -168,9 +169,9 @@ impl<'a> RequestHead<'a> {
         self.bytes.get(target).unwrap_or_default()
     }
 
-    /// The host the request is for, with its port if one was given: of the target if that names one, of
-    /// `Host` otherwise (RFC 9112 §3.2.2). Only an HTTP/1.0 request may have none. A gateway sends this on as
-    /// `Host`.
+    /// Returns the host the request is for, with its port if one was given: of the target if that names one,
+    /// of `Host` otherwise (RFC 9112 §3.2.2). Only an HTTP/1.0 request may have none. A gateway sends this on
+    /// as `Host`.
     pub fn authority(&self) -> Option<&'a str> {
         match self.meta.target.form {
             Form::Absolute | Form::Authority => {
@@ -183,29 +184,29 @@ impl<'a> RequestHead<'a> {
         }
     }
 
-    /// The header lines.
+    /// Returns the header lines.
     pub fn fields(&self) -> Fields<'a> {
         Fields::new(self.bytes, self.slots)
     }
 
-    /// How the body is framed.
+    /// Returns how the body is framed.
     pub fn body(&self) -> Body {
         self.meta.body
     }
 
-    /// Whether the client means the connection to go on after this exchange. Never with CONNECT: it becomes a
-    /// tunnel or ends.
+    /// Returns whether the client means the connection to go on after this exchange. Never with CONNECT: it
+    /// becomes a tunnel or ends.
     pub fn keep_alive(&self) -> bool {
         self.meta.keep_alive
     }
 
-    /// Whether the client waits for `100 Continue` before it sends the body.
+    /// Returns whether the client waits for `100 Continue` before it sends the body.
     pub fn expects_continue(&self) -> bool {
         self.meta.expects_continue
     }
 
-    /// Whether the client offers another protocol, by `Upgrade` and `Connection: upgrade`. To take the offer,
-    /// answer 101 once the request is complete, and [`hand_over`](crate::Requests::hand_over).
+    /// Returns whether the client offers another protocol, by `Upgrade` and `Connection: upgrade`. To take
+    /// the offer, answer 101 once the request is complete, and [`hand_over`](crate::Requests::hand_over).
     pub fn upgrade(&self) -> bool {
         self.meta.upgrade
     }
@@ -313,7 +314,7 @@ fn request_line(bytes: &[u8], limits: &Limits) -> Result<Option<RequestLine>, Er
 
 const VERSION_LINE_BYTES: usize = "HTTP/1.1\r\n".len();
 
-/// The version and the line end at the front of `bytes`; another version of the same form as it is.
+/// Returns the version and the line end at the front of `bytes`; another version of the same form as it is.
 #[inline]
 fn version(bytes: &[u8]) -> Result<Option<Result<Version, [u8; 8]>>, Error> {
     match bytes.first_chunk::<VERSION_LINE_BYTES>() {
@@ -377,7 +378,7 @@ impl Note for RequestFacts {
 }
 
 impl RequestFacts {
-    /// The whole head, if its lines agree with each other.
+    /// Returns the whole head, if its lines agree with each other.
     #[inline]
     fn meta(self, line: &RequestLine, limits: &Limits) -> Result<RequestMeta, Error> {
         let problem = |problem| Err(Error::new(problem, &[]));

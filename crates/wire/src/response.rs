@@ -55,7 +55,7 @@ pub struct KeptHead {
 }
 
 impl KeptHead {
-    /// The head.
+    /// Returns the head.
     pub fn view(&self) -> ResponseHead<'_> {
         ResponseHead::from_parts(&self.bytes, &self.slots, self.meta)
     }
@@ -67,47 +67,49 @@ impl<'a> ResponseHead<'a> {
         KeptHead { bytes: self.bytes.to_vec(), slots: self.slots.to_vec(), meta: self.meta }
     }
 
-    /// A head from parts that were kept, as with [`RequestHead::from_parts`](crate::RequestHead::from_parts).
+    /// Returns a head from parts that were kept, as with
+    /// [`RequestHead::from_parts`](crate::RequestHead::from_parts).
     pub fn from_parts(bytes: &'a [u8], slots: &'a [Slot], meta: ResponseMeta) -> Self {
         ResponseHead { bytes, slots, meta }
     }
 
-    /// All bytes of the head, its empty line included.
+    /// Returns all bytes of the head, its empty line included.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// What was understood, for keeping.
+    /// Returns what was understood, for keeping.
     pub fn meta(&self) -> ResponseMeta {
         self.meta
     }
 
-    /// The status.
+    /// Returns the status.
     pub fn status(&self) -> Status {
         self.meta.status
     }
 
-    /// The reason phrase as it was sent, often empty.
+    /// Returns the reason phrase as it was sent, often empty.
     pub fn reason(&self) -> &'a [u8] {
         self.bytes.get(REASON..usize::from(self.meta.reason_end)).unwrap_or_default()
     }
 
-    /// The version.
+    /// Returns the version.
     pub fn version(&self) -> Version {
         self.meta.version
     }
 
-    /// The header lines.
+    /// Returns the header lines.
     pub fn fields(&self) -> Fields<'a> {
         Fields::new(self.bytes, self.slots)
     }
 
-    /// How the body is framed. [`Body::Empty`] after HEAD, whatever the header lines promise to a GET.
+    /// Returns how the body is framed. [`Body::Empty`] after HEAD, whatever the header lines promise to a
+    /// GET.
     pub fn body(&self) -> Body {
         self.meta.body
     }
 
-    /// Whether the connection can be used again after this response.
+    /// Returns whether the connection can be used again after this response.
     pub fn keep_alive(&self) -> bool {
         self.meta.keep_alive
     }
@@ -175,7 +177,7 @@ impl Default for Responses {
 }
 
 impl Responses {
-    /// A connection just opened.
+    /// Makes the state of a connection that was just opened.
     pub const fn new() -> Self {
         Responses {
             state: State::Idle,
@@ -186,9 +188,9 @@ impl Responses {
         }
     }
 
-    /// The next response answers a request like this. With several requests under way, call it for each when
-    /// the response before it is complete. An error, if it is not, or if the connection is not to be used
-    /// again.
+    /// Notes that the next response answers a request like this. With several requests under way, call it for
+    /// each when the response before it is complete. An error, if it is not, or if the connection is not to
+    /// be used again.
     pub fn begin(&mut self, asked: impl Into<Asked>) -> Result<(), Error> {
         match self.state {
             State::Idle => {
@@ -330,7 +332,7 @@ impl Responses {
         error
     }
 
-    /// Where in the conversation the connection is. [`Phase::Head`] as soon as a response is due.
+    /// Returns where in the conversation the connection is. [`Phase::Head`] as soon as a response is due.
     pub fn phase(&self) -> Phase {
         match self.state {
             State::Idle => Phase::Idle,
@@ -342,8 +344,8 @@ impl Responses {
         }
     }
 
-    /// The peer will send nothing more. True: this is how the response at hand ends, and it is complete. An
-    /// error: it is cut short.
+    /// Takes the end of the input: the peer will send nothing more. True: this is how the response at hand
+    /// ends, and it is complete. An error: it is cut short.
     pub fn end_of_input(&mut self) -> Result<bool, Error> {
         match self.state {
             State::Body(Decoder::UntilClose { .. }) => {
@@ -360,7 +362,7 @@ impl Responses {
         }
     }
 
-    /// Bytes of the body at hand that are still to come, where its framing tells.
+    /// Returns how many bytes of the body at hand are still to come, where its framing tells.
     pub fn body_left(&self) -> Option<u64> {
         match &self.state {
             State::Body(decoder) => decoder.left(),

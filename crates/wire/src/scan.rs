@@ -57,17 +57,17 @@ fn is(byte: u8, class: u8) -> bool {
     CLASSES.get(usize::from(byte)).is_some_and(|classes| classes & class != 0)
 }
 
-/// Whether a byte may stand in a token.
+/// Returns whether a byte may stand in a token.
 pub(crate) fn is_token(byte: u8) -> bool {
     is(byte, TOKEN)
 }
 
-/// Whether a byte may stand in a header value.
+/// Returns whether a byte may stand in a header value.
 pub(crate) fn is_value(byte: u8) -> bool {
     is(byte, VALUE)
 }
 
-/// Bytes of `bytes` that are a token, from its beginning.
+/// Returns how many bytes of `bytes` are a token, from its beginning.
 #[inline]
 pub(crate) fn token_len(bytes: &[u8]) -> usize {
     run(bytes, TOKEN, |word| {
@@ -82,19 +82,19 @@ pub(crate) fn token_len(bytes: &[u8]) -> usize {
     })
 }
 
-/// Bytes of `bytes` that are a header value, from its beginning.
+/// Returns how many bytes of `bytes` are a header value, from its beginning.
 #[inline]
 pub(crate) fn value_len(bytes: &[u8]) -> usize {
     run(bytes, VALUE, |word| below(word, 0x20) | equal(word, 0x7f))
 }
 
-/// Bytes of `bytes` that are a request target, from its beginning.
+/// Returns how many bytes of `bytes` are a request target, from its beginning.
 #[inline]
 pub(crate) fn target_len(bytes: &[u8]) -> usize {
     run(bytes, TARGET, |word| below(word, 0x21) | equal(word, 0x7f) | equal(word, b'#'))
 }
 
-/// Bytes of a request target that are its path, from its beginning: all before the question mark.
+/// Returns how many bytes of a request target are its path, from its beginning: all before the question mark.
 #[inline]
 pub(crate) fn path_len(target: &[u8]) -> usize {
     let mut rest = target;
@@ -109,9 +109,9 @@ pub(crate) fn path_len(target: &[u8]) -> usize {
     target.len() - rest.len() + last
 }
 
-/// Whether a path has one spelling and one meaning to every reader: it begins with `/`, has no escape, no
-/// parameter, no backslash and no control character, and no segment that is empty or begins with a dot. A
-/// path that is not plain may still be a good one.
+/// Returns whether a path has one spelling and one meaning to every reader: it begins with `/`, has no
+/// escape, no parameter, no backslash and no control character, and no segment that is empty or begins with a
+/// dot. A path that is not plain may still be a good one.
 #[inline]
 pub(crate) fn is_plain_path(path: &[u8]) -> bool {
     let odd = |byte: u8| byte < 0x20 || matches!(byte, 0x7f | b'%' | b';' | b'\\');
@@ -144,7 +144,7 @@ pub(crate) fn is_plain_path(path: &[u8]) -> bool {
     path.first() == Some(&b'/')
 }
 
-/// Bytes of `bytes` that are a host name, from its beginning.
+/// Returns how many bytes of `bytes` are a host name, from its beginning.
 pub(crate) fn host_len(bytes: &[u8]) -> usize {
     // Digits and dots as often as letters, and few of them: a look at eight would mostly doubt.
     bytes.iter().position(|byte| !is(*byte, HOST)).unwrap_or(bytes.len())
@@ -195,7 +195,7 @@ const fn equal(word: u64, byte: u8) -> u64 {
     below(word ^ each(byte), 1)
 }
 
-/// Whether `bytes` is `lower`, which is in lower case, in any case.
+/// Returns whether `bytes` is `lower`, which is in lower case, in any case.
 #[inline]
 pub(crate) fn is_word(bytes: &[u8], lower: &[u8]) -> bool {
     bytes.eq_ignore_ascii_case(lower)
@@ -241,7 +241,7 @@ mod tests {
         }
     }
 
-    /// What a path may not have to be plain, byte by byte.
+    /// Returns whether a path is plain, byte by byte.
     fn is_plain(path: &[u8]) -> bool {
         let odd = |byte: &u8| byte.is_ascii_control() || b"%;\\".contains(byte);
         path.starts_with(b"/")

@@ -7,27 +7,27 @@ use std::fmt;
 pub struct Status(u16);
 
 impl Status {
-    /// `code`, if it is one of three digits that does not begin with 0.
+    /// Returns the status `code`, if it is one of three digits that does not begin with 0.
     pub const fn new(code: u16) -> Option<Status> {
         if code >= 100 && code <= 999 { Some(Status(code)) } else { None }
     }
 
-    /// The number.
+    /// Returns the number.
     pub const fn code(self) -> u16 {
         self.0
     }
 
-    /// Whether another response to the same request follows (1xx other than 101).
+    /// Returns whether another response to the same request follows (1xx other than 101).
     pub const fn is_interim(self) -> bool {
         self.0 < 200 && self.0 != 101
     }
 
-    /// Whether a response of this status never has a body (RFC 9110 §6.4.1).
+    /// Returns whether a response of this status never has a body (RFC 9110 §6.4.1).
     pub const fn forbids_body(self) -> bool {
         self.0 < 200 || self.0 == 204 || self.0 == 304
     }
 
-    /// Whether it says the request succeeded (2xx).
+    /// Returns whether it says the request succeeded (2xx).
     pub const fn is_success(self) -> bool {
         self.0 >= 200 && self.0 < 300
     }
@@ -53,7 +53,7 @@ macro_rules! statuses {
                 pub const $name: Status = Status($code);
             )*
 
-            /// The registered phrase, or an empty one.
+            /// Returns the registered phrase, or an empty one.
             pub const fn reason(self) -> &'static str {
                 match self.0 {
                     $($code => $reason,)*
@@ -61,7 +61,7 @@ macro_rules! statuses {
                 }
             }
 
-            /// The whole status line of the registered codes.
+            /// Returns the whole status line of the registered codes.
             pub(crate) const fn line(self) -> Option<&'static [u8]> {
                 match self.0 {
                     $($code => Some(concat!("HTTP/1.1 ", stringify!($code), " ", $reason, "\r\n").as_bytes()),)*

@@ -33,7 +33,7 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// A target that begins with `/`.
+    /// Returns a target that begins with `/`.
     #[inline]
     pub(crate) fn origin(target: &[u8]) -> Target {
         Target::of(Form::Origin, target, 0, 0)
@@ -49,7 +49,7 @@ impl Target {
     }
 }
 
-/// The form of a target, if it has one that goes with the method.
+/// Returns the form of a target, if it has one that goes with the method.
 pub(crate) fn classify(target: &[u8], method: Method) -> Option<Target> {
     if method == Method::Connect {
         // The port must be there: it has no default. The last colon of an address in brackets is no port's.
@@ -72,7 +72,7 @@ pub(crate) fn classify(target: &[u8], method: Method) -> Option<Target> {
     }
 }
 
-/// Whether this is a name or an address, not empty, with a port at most: RFC 9110 §7.2, without user
+/// Returns whether this is a name or an address, not empty, with a port at most: RFC 9110 §7.2, without user
 /// information and without what no name has.
 ///
 /// ```
@@ -107,7 +107,7 @@ fn port_number(digits: &[u8]) -> Option<u16> {
     crate::message::decimal(digits).and_then(|port| u16::try_from(port).ok())
 }
 
-/// What is behind the scheme of a URL, if it is this one: `http` fits `HTTP://a` (RFC 3986 §3.1).
+/// Returns what is behind the scheme of a URL, if it is this one: `http` fits `HTTP://a` (RFC 3986 §3.1).
 ///
 /// ```
 /// assert_eq!(ringroad_wire::after_scheme("HTTP://a/b", "http"), Some("a/b"));

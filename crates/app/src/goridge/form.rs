@@ -40,7 +40,7 @@ pub struct Form {
 pub struct Upload(NamedTempFile);
 
 impl Upload {
-    /// Where it is stored.
+    /// Returns where it is stored.
     pub fn path(&self) -> &Path {
         self.0.path()
     }
@@ -66,7 +66,7 @@ impl fmt::Display for BadForm {
 
 impl std::error::Error for BadForm {}
 
-/// Whether a `Content-Type` is that of a form. For `multipart/form-data` the boundary is returned.
+/// Returns whether a `Content-Type` is that of a form. For `multipart/form-data` the boundary is returned.
 pub fn is_form(content_type: &str) -> Option<Option<String>> {
     let kind = content_type.split(';').next().unwrap_or_default().trim();
     if kind.eq_ignore_ascii_case("application/x-www-form-urlencoded") {
@@ -189,8 +189,8 @@ pub async fn multipart(
     form
 }
 
-/// A file's name without its folders: programs put it behind a folder of their own, and some browsers send
-/// the whole path of another system.
+/// Returns a file's name without its folders: programs put it behind a folder of their own, and some browsers
+/// send the whole path of another system.
 fn base_name(name: &str) -> &str {
     let separators = ['/', '\\'];
     name.trim_end_matches(separators).rsplit(separators).next().unwrap_or_default()

@@ -79,7 +79,7 @@ pub(crate) enum Greeting {
 }
 
 impl Relay {
-    /// A relay that has greeted, and the worker's end of it.
+    /// Returns a relay that has greeted, and the worker's end of it.
     pub(crate) fn pair() -> io::Result<(Relay, OwnedFd)> {
         let (ours, theirs) = StdUnixStream::pair()?;
         ours.set_nonblocking(true)?;
@@ -153,7 +153,7 @@ impl AsFd for Relay {
     }
 }
 
-/// What a program printed where a frame was expected.
+/// Returns what a program printed where a frame was expected.
 fn printed(why: &str, bytes: &[u8]) -> String {
     let shown = String::from_utf8_lossy(bytes.get(..SHOWN_BYTES).unwrap_or(bytes));
     let shown = shown.trim().escape_debug().to_string();
@@ -202,7 +202,7 @@ impl Stream for GoridgeAnswer {
 }
 
 impl GoridgeAnswer {
-    /// The head of the answer, with the first bytes of the body.
+    /// Returns the head of the answer, with the first bytes of the body.
     ///
     /// # Errors
     /// There is no answer. [`Failed::TooLate`]: not within the application's time-out; the worker may go on

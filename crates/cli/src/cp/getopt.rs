@@ -63,7 +63,7 @@ impl<'a, T: Copy + PartialEq> Reader<'a, T> {
         Reader { known, extra, words: words.into_iter(), letters: Vec::new(), operands: Vec::new(), strict }
     }
 
-    /// The next option and its value; `None` when there are no more.
+    /// Returns the next option and its value; `None` when there are no more.
     pub(super) fn next(&mut self) -> Result<Option<(T, Option<OsString>)>, Mistake> {
         loop {
             if !self.letters.is_empty() {

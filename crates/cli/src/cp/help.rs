@@ -39,7 +39,7 @@ pub(super) fn fitted(text: &str, columns: usize) -> String {
     out
 }
 
-/// The help of the program that was called.
+/// Returns the help of the program that was called.
 pub(super) fn text(voice: Voice) -> String {
     let program = if voice == Voice::House { "ringroad cp" } else { "cp" };
     format!(

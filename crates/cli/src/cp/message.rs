@@ -40,7 +40,7 @@ impl Voice {
         }
     }
 
-    /// A name in front of a colon, quoted only where it must be.
+    /// Returns a name in front of a colon, quoted only where it must be.
     fn bare(self, path: &Path) -> String {
         match self {
             Voice::Gnu(charset) => quote::bare(path, charset),
@@ -92,7 +92,7 @@ impl Voice {
         }
     }
 
-    /// The exit code of a copy that ran.
+    /// Returns the exit code of a copy that ran.
     pub(super) fn code(self, report: &Report) -> u8 {
         match self {
             _ if report.is_success() => DONE,

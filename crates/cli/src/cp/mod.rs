@@ -33,8 +33,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
-/// The words of the verb if this line is a copy, and the caller: by the name the program was called, or by
-/// the verb behind nothing but options that every verb understands.
+/// Returns the words of the verb if this line is a copy, and the caller: by the name the program was called,
+/// or by the verb behind nothing but options that every verb understands.
 pub(crate) fn wanted(mut words: impl Iterator<Item = OsString>) -> Option<(Caller, Vec<OsString>)> {
     let program = words.next().unwrap_or_default();
     if Path::new(&program).file_name() == Some(OsStr::new("cp")) {
@@ -63,7 +63,7 @@ pub(crate) fn wanted(mut words: impl Iterator<Item = OsString>) -> Option<(Calle
     None
 }
 
-/// The help of `ringroad cp`, which is also the source of its completions and its manual page.
+/// Returns the help of `ringroad cp`, which is also the source of its completions and its manual page.
 pub(crate) fn help() -> String {
     help::text(Voice::House)
 }
@@ -164,7 +164,8 @@ fn print(text: &str, voice: Voice) -> u8 {
     }
 }
 
-/// Whether an error of writing is one by which GNU cp ends: by SIGPIPE, if the parent has not had it ignored.
+/// Returns whether an error of writing is one by which GNU cp ends: by SIGPIPE, if the parent has not had it
+/// ignored.
 fn ends_by_pipe(error: &io::Error, voice: Voice) -> bool {
     error.raw_os_error() == Some(libc::EPIPE) && voice != Voice::House && ringroad_host::standard::pipe_ends()
 }
@@ -253,7 +254,7 @@ fn copy(request: &Request, words: &[OsString], voice: Voice) -> u8 {
     code
 }
 
-/// What the libraries of LD_PRELOAD do not hear of this copy. Nothing is said of what they do hear.
+/// Returns what the libraries of LD_PRELOAD do not hear of this copy. Nothing is said of what they do hear.
 fn unheard(engine: Engine, interposed: bool) -> Option<&'static str> {
     match engine {
         _ if !interposed => None,
@@ -268,7 +269,7 @@ fn unheard(engine: Engine, interposed: bool) -> Option<&'static str> {
     }
 }
 
-/// What `--resume` does with a directory that exists, and how to have the other.
+/// Returns what `--resume` does with a directory that exists, and how to have the other.
 fn taken_for(standing: Standing, source: &Path, destination: &Destination, voice: Voice) -> String {
     let name = voice.name(source);
     match destination {
@@ -288,9 +289,9 @@ fn taken_for(standing: Standing, source: &Path, destination: &Destination, voice
     }
 }
 
-/// The first signal stops the copy, which then cleans up; a later one ends this process where it stands.
-/// Returns the number of the signal that came. A signal that the parent set to be ignored stays ignored:
-/// under `nohup` a copy outlives its terminal.
+/// Returns the first signal stops the copy, which then cleans up; a later one ends this process where it
+/// stands. Returns the number of the signal that came. A signal that the parent set to be ignored stays
+/// ignored: under `nohup` a copy outlives its terminal.
 ///
 /// Where the system has no thread left for this, signals end the process as they do by default.
 ///
@@ -333,8 +334,8 @@ fn cancel_on_signals(
     Ok(number)
 }
 
-/// What ends a copy called `cp` when its output has lost its reader (`cp -v … | head`): as a signal that
-/// is sent to it, by SIGPIPE in the end. What is copied in part is removed before.
+/// Returns what ends a copy called `cp` when its output has lost its reader (`cp -v … | head`): as a signal
+/// that is sent to it, by SIGPIPE in the end. What is copied in part is removed before.
 fn leave_without_reader(
     control: &Arc<Control>,
     signal: &Arc<AtomicI32>,
@@ -391,7 +392,7 @@ fn end_by(signal: i32, voice: Voice) {
     let _ = signal_hook::low_level::emulate_default_handler(signal);
 }
 
-/// The engine and why, then a line per phase.
+/// Returns the engine and why, then a line per phase.
 fn explanation(report: &Report) -> String {
     let choice = &report.choice;
     let mut text = format!("engine {}: {}\n", choice.engine.name(), choice.why);
@@ -424,7 +425,7 @@ fn explanation(report: &Report) -> String {
     text
 }
 
-/// The line at the end of a copy that did not succeed in full.
+/// Returns the line at the end of a copy that did not succeed in full.
 fn summary(report: &Report, go_on: Option<String>) -> String {
     let totals = &report.totals;
     let mut text = format!(
@@ -446,7 +447,7 @@ fn summary(report: &Report, go_on: Option<String>) -> String {
     text
 }
 
-/// What a file system of the destination did not take, as the last line.
+/// Returns what a file system of the destination did not take, as the last line.
 fn lacks(missing: &Missing, voice: Voice) -> String {
     let (major, minor) = missing.numbers();
     let within = match missing.directories {

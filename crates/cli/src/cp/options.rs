@@ -57,7 +57,7 @@ impl Environment {
     }
 }
 
-/// Whether libraries stand before libc: those of LD_PRELOAD, which fakeroot sets too.
+/// Returns whether libraries stand before libc: those of LD_PRELOAD, which fakeroot sets too.
 pub(super) fn interposed() -> bool {
     ["LD_PRELOAD", "FAKEROOTKEY"]
         .iter()
@@ -200,7 +200,7 @@ pub(super) fn parse(
     }
 }
 
-/// What an option of another program that copies is here.
+/// Returns what an option of another program that copies is here.
 fn meant(mistake: &Mistake) -> Option<&'static str> {
     match mistake {
         Mistake::UnknownLong(word) => foreign::copy_option(&word.to_string_lossy()),
@@ -437,7 +437,7 @@ impl Line<'_> {
         Err(Usage::new(message))
     }
 
-    /// A list instead of a copy.
+    /// Returns a list instead of a copy.
     fn listing(mut self, operands: Vec<OsString>) -> Result<Wish, Usage> {
         let [source] = &operands[..] else {
             return Err(Usage::new("--make-list: one SOURCE is expected, and no DEST"));
@@ -562,7 +562,7 @@ impl Line<'_> {
         Ok(kind.map(|kind| Backup { kind, suffix }))
     }
 
-    /// The last operand is a directory to copy into, or the name of the copy.
+    /// Takes the last operand, which is a directory to copy into, or the name of the copy.
     fn destination(&mut self, operands: Vec<OsString>) -> Result<(Vec<PathBuf>, Destination), Usage> {
         let mut sources: Vec<PathBuf> = operands.into_iter().map(PathBuf::from).collect();
         let name = |path: &Path| quote::file(path, self.environment.charset);
@@ -625,7 +625,7 @@ impl Line<'_> {
     }
 }
 
-/// The name a file's backup would have.
+/// Returns the name a file's backup would have.
 fn backup_of(path: &Path, backup: &Backup) -> PathBuf {
     let name = path.file_name().unwrap_or_default().as_bytes();
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -643,7 +643,8 @@ fn backup_of(path: &Path, backup: &Backup) -> PathBuf {
     target.into()
 }
 
-/// The part of a copy that is asked for, or that an engine for jobs names where a number of parts is given.
+/// Returns the part of a copy that is asked for, or that an engine for jobs names where a number of parts is
+/// given.
 fn part(given: Option<&OsStr>, parts: Option<u32>) -> Result<Option<Part>, Usage> {
     let text = given.map(OsStr::to_string_lossy);
     let found = parts::of(Given { part: text.as_deref(), parts, slurm: false }).map_err(Usage::new)?;

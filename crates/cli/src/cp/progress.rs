@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// Interval between updates.
 const EVERY: Duration = Duration::from_millis(200);
 
-/// A line on stderr, drawn by [`watch`].
+/// Returns a line on stderr, drawn by [`watch`].
 pub(super) fn bar() -> ProgressBar {
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
     // A template of our own: what is in it is known, so it parses.
@@ -78,8 +78,8 @@ fn line(totals: &Totals, underway: &Underway, elapsed: Duration, scan_done: bool
     line
 }
 
-/// What was copied, in a line: `copied 20,000 files, 78.12 MiB in 0.81 s (24,691 files/s, 96.45 MiB/s), 3
-/// skipped`.
+/// Returns what was copied, in a line: `copied 20,000 files, 78.12 MiB in 0.81 s (24,691 files/s, 96.45
+/// MiB/s), 3 skipped`.
 pub(super) fn done(totals: &Totals, elapsed: Duration) -> String {
     use indicatif::{BinaryBytes, HumanCount};
     let seconds = elapsed.as_secs_f64().max(0.001);
@@ -102,7 +102,7 @@ pub(super) fn done(totals: &Totals, elapsed: Duration) -> String {
     line
 }
 
-/// What a dry run found, in a line.
+/// Returns what a dry run found, in a line.
 pub(super) fn planned(totals: &Totals) -> String {
     use indicatif::{BinaryBytes, HumanCount};
     let mut line = format!(
@@ -120,7 +120,7 @@ pub(super) fn planned(totals: &Totals) -> String {
     line
 }
 
-/// A count with its noun, its digits in groups: `20,000 files`.
+/// Returns a count with its noun, its digits in groups: `20,000 files`.
 fn grouped(count: u64, noun: &str) -> String {
     format!("{} {}", indicatif::HumanCount(count), in_number(count, noun))
 }

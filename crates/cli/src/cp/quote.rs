@@ -27,7 +27,7 @@ enum Piece<'a> {
     Hidden(&'a [u8]),
 }
 
-/// A file name: `'name'`, `"it's"`, `'a'$'\n''b'`.
+/// Returns a file name: `'name'`, `"it's"`, `'a'$'\n''b'`.
 pub(super) fn file(name: impl AsRef<OsStr>, charset: Charset) -> String {
     let bytes = name.as_ref().as_bytes();
     let pieces = pieces(bytes, charset);
@@ -59,8 +59,8 @@ pub(super) fn file(name: impl AsRef<OsStr>, charset: Charset) -> String {
     quoted
 }
 
-/// A file name that a shell takes as it is, as it is; others quoted. So is one with a colon, because a colon
-/// follows.
+/// Returns a file name that a shell takes as it is, as it is; others quoted. So is one with a colon, because
+/// a colon follows.
 pub(super) fn bare(name: impl AsRef<OsStr>, charset: Charset) -> String {
     let bytes = name.as_ref().as_bytes();
     // A brace alone is a word of the shell's, `#` and `~` mean something in front.
@@ -82,7 +82,7 @@ pub(super) fn bare(name: impl AsRef<OsStr>, charset: Charset) -> String {
     }
 }
 
-/// A word of the command line, in the quotes of prose.
+/// Returns a word of the command line, in the quotes of prose.
 pub(super) fn word(text: impl AsRef<OsStr>, charset: Charset) -> String {
     let mut shown = String::new();
     for piece in pieces(text.as_ref().as_bytes(), charset) {
@@ -98,7 +98,7 @@ pub(super) fn word(text: impl AsRef<OsStr>, charset: Charset) -> String {
     }
 }
 
-/// Whether a shell takes these bytes between double quotes as they are.
+/// Returns whether a shell takes these bytes between double quotes as they are.
 fn plain_between_double_quotes(bytes: &[u8]) -> bool {
     bytes.iter().enumerate().all(|(nth, byte)| match byte {
         b'#' | b'~' => nth == 0,

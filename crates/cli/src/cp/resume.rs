@@ -63,7 +63,7 @@ pub(super) fn standing(source: &Path, target: &Path, follow: bool) -> Option<Sta
     })
 }
 
-/// Whether `source` has an entry of this name and type, perhaps behind a link.
+/// Returns whether `source` has an entry of this name and type, perhaps behind a link.
 fn has(source: &Path, name: &OsStr, kind: FileType) -> bool {
     let path = source.join(name);
     let itself = path.symlink_metadata().map(|there| there.file_type());
@@ -71,13 +71,13 @@ fn has(source: &Path, name: &OsStr, kind: FileType) -> bool {
     [itself, behind].into_iter().flatten().any(|there| there == kind)
 }
 
-/// A temporary file of a copy that was killed.
+/// Returns whether a name is that of a temporary file of a copy that was killed.
 fn is_leftover(name: &OsStr) -> bool {
     name.as_bytes().starts_with(b".ringroad-") && name.as_bytes().ends_with(b".part")
 }
 
-/// The line that goes on with an interrupted copy: the given words, with `--resume`, and with `-T` where the
-/// destination would now be taken for a directory to copy into. `None` where `--resume` is refused.
+/// Returns the line that goes on with an interrupted copy: the given words, with `--resume`, and with `-T`
+/// where the destination would now be taken for a directory to copy into. `None` where `--resume` is refused.
 pub(super) fn command(words: &[OsString], options: &Options, destination: &Destination) -> Option<String> {
     if matches!(options.update, Update::None | Update::NoneFail) {
         return None;

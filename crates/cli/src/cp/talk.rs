@@ -108,7 +108,7 @@ impl Talk {
         }
     }
 
-    /// Whether the user declined a replacement: since 9.2, GNU cp then exits with an error.
+    /// Returns whether the user declined a replacement: since 9.2, GNU cp then exits with an error.
     pub(super) fn declined(&self) -> bool {
         self.declined.load(Ordering::Relaxed)
     }
@@ -315,12 +315,12 @@ impl Observer for Talk {
     }
 }
 
-/// Whether writing to this file raises SIGPIPE where nothing reads.
+/// Returns whether writing to this file raises SIGPIPE where nothing reads.
 fn is_pipe(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|about| about.file_type().is_fifo() || about.file_type().is_socket())
 }
 
-/// How a file came to its copy, in the words of GNU cp's `--debug`.
+/// Returns how a file came to its copy, in the words of GNU cp's `--debug`.
 fn how(method: Method) -> String {
     let means = |means| match means {
         Means::Unknown => "unknown",
@@ -340,7 +340,7 @@ fn how(method: Method) -> String {
     format!("copy offload: {offload}, reflink: {reflink}, sparse detection: {holes}")
 }
 
-/// Whether `--debug` tells that an entry stays out: where its target is there already.
+/// Returns whether `--debug` tells that an entry stays out: where its target is there already.
 fn told(why: Skip) -> bool {
     matches!(why, Skip::Exists | Skip::NotOlder | Skip::Resumed | Skip::Listed | Skip::Declined)
 }
@@ -367,7 +367,7 @@ fn counts(event: &str, totals: &Totals) -> Map<String, Value> {
     if let Value::Object(map) = event { map } else { Map::new() }
 }
 
-/// What a file system did not take.
+/// Returns what a file system did not take.
 fn missing(missing: &ringroad_copy::Missing) -> Value {
     let (major, minor) = missing.numbers();
     json!({

@@ -66,17 +66,17 @@ pub(super) fn fixes(findings: &Findings) -> Vec<Fix> {
     fixes
 }
 
-/// Whether so few connections can be open that the limit is an obstacle.
+/// Returns whether so few connections can be open that the limit is an obstacle.
 pub(super) fn are_connections_few(findings: &Findings) -> bool {
     findings.capacity.connections_max().is_some_and(|most| most < CONNECTIONS_LOW)
 }
 
-/// Whether only another kernel helps against a bug. Against others the engine does something.
+/// Returns whether only another kernel helps against a bug. Against others the engine does something.
 pub(super) fn is_to_fix(bug: &Bug) -> bool {
     bug.meaning == Meaning::Warns
 }
 
-/// A kernel setting, now and after the next boot.
+/// Returns a kernel setting, now and after the next boot.
 fn setting(name: &str, value: u64) -> Vec<String> {
     vec![
         format!("sysctl -w {name}={value}"),
@@ -107,7 +107,7 @@ pub(super) fn headline(findings: &Findings, fixes: &[Fix]) -> String {
     format!("{ring}; {connections}; {fix}")
 }
 
-/// The fixes as a shell script, to read and to run as root. What no command does is a comment.
+/// Returns the fixes as a shell script, to read and to run as root. What no command does is a comment.
 pub(super) fn script(fixes: &[Fix]) -> String {
     let mut out =
         "#!/bin/sh\n# Made by `ringroad doctor --fix-script`: read it, then run it as root.\nset -eu\n"
@@ -128,7 +128,7 @@ pub(super) fn script(fixes: &[Fix]) -> String {
     out
 }
 
-/// A text that stays within its comment.
+/// Returns a text that stays within its comment.
 fn comment(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

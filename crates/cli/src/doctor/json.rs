@@ -4,7 +4,7 @@ use super::Findings;
 use super::fixes::{self, Fix};
 use serde_json::{Map, Value, json};
 
-/// The object, as text.
+/// Returns the object, as text.
 pub(super) fn object(findings: &Findings, fixes: &[Fix]) -> String {
     let Findings { facts, gate, drivers, choice, capacity, bugs } = findings;
     let drivers: Vec<Value> = drivers

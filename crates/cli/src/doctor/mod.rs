@@ -43,7 +43,7 @@ impl Findings {
         }
     }
 
-    /// What io_uring reports about itself, if it can be used.
+    /// Returns what io_uring reports about itself, if it can be used.
     fn ring(&self) -> Option<&'static choose::RingEvidence> {
         self.drivers.iter().find_map(|(_, outcome)| outcome.ok()?.ring.as_ref())
     }

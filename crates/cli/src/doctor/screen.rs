@@ -75,7 +75,7 @@ impl Page {
     }
 }
 
-/// The screen.
+/// Returns the screen.
 pub(super) fn screen(findings: &Findings, fixes: &[Fix], verbose: bool, page: Page) -> String {
     let mut out = String::new();
     let summary = page.wrapped(&fixes::headline(findings, fixes), 0);

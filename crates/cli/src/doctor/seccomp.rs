@@ -11,7 +11,7 @@ use std::path::Path;
 
 const CALLS: [&str; 3] = ["io_uring_setup", "io_uring_enter", "io_uring_register"];
 
-/// The profile in `path` (`-` is standard input) with the calls let through, as text.
+/// Returns the profile in `path` (`-` is standard input) with the calls let through, as text.
 pub(super) fn allowed(path: &Path) -> Result<String, String> {
     let on = if path == Path::new("-") { "standard input".to_owned() } else { name(path) };
     let mut text = String::new();

@@ -71,7 +71,7 @@ fn load(options: &Options) -> Result<ClientReport, Complaint> {
     Ok(report(options, watched, course.into_window(), &format!("load, {driver}")))
 }
 
-/// The options as a plan.
+/// Returns the options as a plan.
 fn plan(options: &Options) -> Result<Plan, ringroad_load::Error> {
     // The name of `name:port`, or the address of `[address]:port`.
     let host = options.host.as_deref().map(|host| match host.strip_prefix('[') {
@@ -131,7 +131,7 @@ fn echoes(options: &Options) -> Result<Vec<Message>, ringroad_load::Error> {
         .collect()
 }
 
-/// What came of it, as the harness reads it.
+/// Returns what came of it, as the harness reads it.
 fn report(
     options: &Options,
     watched: Watched,

@@ -122,7 +122,7 @@ pub(crate) struct PrintFlags {
 }
 
 impl PrintFlags {
-    /// The format asked for, by whichever option.
+    /// Returns the format asked for, by whichever option.
     pub(crate) fn wanted(&self) -> Format {
         match (self.json, self.markdown, self.csv) {
             (true, ..) => Format::Json,

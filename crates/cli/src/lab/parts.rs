@@ -4,7 +4,7 @@ use ringroad_measure::record::{OfPart, Record};
 use ringroad_measure::units::{Micros, PerSecond, counted};
 use std::fmt::Write;
 
-/// The sum, its parts side by side, and the verdict.
+/// Returns the sum, its parts side by side, and the verdict.
 pub(super) fn text(record: &Record) -> String {
     let mut out = String::new();
     // Writing to a String cannot fail.

@@ -65,7 +65,7 @@ impl Folder {
         self.0.join("report.html")
     }
 
-    /// Whether the record there holds more runs than this one.
+    /// Returns whether the record there holds more runs than this one.
     pub(super) fn has_more_than(&self, record: &Record) -> bool {
         let runs = |record: &Record| record.cells.iter().map(|cell| cell.runs.len()).sum::<usize>();
         self.record().exists() && read(&self.record()).is_ok_and(|there| runs(&there) > runs(record))
@@ -103,8 +103,8 @@ fn stamp() -> u64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// The files of records that a path names: itself; of a folder the record of a run in it, or the parts of a
-/// load that were collected there.
+/// Returns the files of records that a path names: itself; of a folder the record of a run in it, or the
+/// parts of a load that were collected there.
 pub(super) fn files(path: &Path) -> Result<Vec<PathBuf>, Complaint> {
     if !path.is_dir() || path.join("record.json").exists() {
         return Ok(vec![path.to_owned()]);
@@ -128,7 +128,7 @@ pub(super) fn files(path: &Path) -> Result<Vec<PathBuf>, Complaint> {
     Ok(files)
 }
 
-/// A record made earlier; of a folder, the one in it.
+/// Returns a record made earlier; of a folder, the one in it.
 pub(super) fn read(path: &Path) -> Result<Record, Complaint> {
     let file = if path.is_dir() { path.join("record.json") } else { path.to_owned() };
     let path = file.as_path();
@@ -147,7 +147,8 @@ pub(super) fn read(path: &Path) -> Result<Record, Complaint> {
     Ok(record)
 }
 
-/// The records that `lab` left, newest first; what is not a record (a run that was cut off) is left out.
+/// Returns the records that `lab` left, newest first; what is not a record (a run that was cut off) is left
+/// out.
 pub(super) fn newest() -> Result<Vec<(PathBuf, Record)>, Complaint> {
     let folder = &state_folder()?;
     let entries = match fs::read_dir(folder) {
@@ -167,7 +168,7 @@ pub(super) fn newest() -> Result<Vec<(PathBuf, Record)>, Complaint> {
     Ok(records)
 }
 
-/// The newest record's file.
+/// Returns the newest record's file.
 pub(super) fn last() -> Result<PathBuf, Complaint> {
     let none = || none_yet("there is no record yet");
     Ok(newest()?.into_iter().next().ok_or_else(none)?.0)

@@ -24,7 +24,8 @@ pub(super) struct Settled {
     pub(super) refusal: Option<String>,
 }
 
-/// The plan of the flags, for `url` instead of their own if there is one, after one request to the server.
+/// Returns the plan of the flags, for `url` instead of their own if there is one, after one request to the
+/// server.
 pub(super) fn settle(
     flags: &LoadFlags,
     url: Option<&str>,
@@ -88,7 +89,7 @@ pub(super) fn settle(
     Ok(Settled { plan, refusal: Some(refusal) })
 }
 
-/// The last cookie of each name, in the order of the names.
+/// Returns the last cookie of each name, in the order of the names.
 fn latest<'a>(cookies: impl Iterator<Item = &'a String>) -> Vec<String> {
     let mut kept: Vec<String> = Vec::new();
     for cookie in cookies {

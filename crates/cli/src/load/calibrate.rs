@@ -100,12 +100,12 @@ impl Ceiling {
         }
     }
 
-    /// The highest rate of this client, requests per second.
+    /// Returns the highest rate of this client, requests per second.
     pub(super) fn per_second(&self) -> f64 {
         if self.is_reached() { self.reached } else { f64::from(self.threads) / self.cpu_s }
     }
 
-    /// How busy the client was, share of its threads.
+    /// Returns how busy the client was, share of its threads.
     fn share(&self) -> f64 {
         self.reached * self.cpu_s / f64::from(self.threads)
     }
@@ -123,7 +123,7 @@ impl Ceiling {
         }
     }
 
-    /// A line for the summary of a load that did so many.
+    /// Returns a line for the summary of a load that did so many.
     pub(super) fn beside(&self, per_second: f64) -> String {
         let (ceiling, share) = (PerSecond(self.per_second()), Share(per_second / self.per_second()));
         format!("  ceiling    {ceiling} for this client, of which the load is {share}\n")

@@ -304,7 +304,7 @@ pub(crate) struct BroadcastFlags {
     pub(crate) join: Option<String>,
 }
 
-/// The measured time. Behind -d curl, hey and oha take a body.
+/// Returns the measured time. Behind -d curl, hey and oha take a body.
 fn measured(text: &str) -> Result<Duration, String> {
     let begins_as_time = text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '.' | '-' | '+'));
     time(text).map_err(|why| match begins_as_time {
@@ -313,7 +313,7 @@ fn measured(text: &str) -> Result<Duration, String> {
     })
 }
 
-/// A number with an optional suffix: k is a thousand, m a million, as in wrk.
+/// Returns a number with an optional suffix: k is a thousand, m a million, as in wrk.
 fn number(text: &str) -> Result<f64, String> {
     let (digits, factor) = match text.strip_suffix(['k', 'K']) {
         Some(digits) => (digits, 1e3),

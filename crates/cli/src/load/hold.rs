@@ -4,7 +4,7 @@ use ringroad_load::hold::{Health, diagnose};
 use ringroad_load::plan::Pace;
 use ringroad_load::{Outcome, Plan};
 
-/// What is wrong with the endpoint, if it was held and something is.
+/// Returns what is wrong with the endpoint, if it was held and something is.
 pub(super) fn sick(plan: &Plan, outcome: &Outcome) -> Option<String> {
     if !matches!(plan.pace, Pace::Hold(_)) {
         return None;

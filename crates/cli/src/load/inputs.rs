@@ -21,7 +21,7 @@ impl Inputs {
         Inputs { read: RefCell::default(), by_several }
     }
 
-    /// The bytes of a file.
+    /// Returns the bytes of a file.
     pub(super) fn bytes(&self, file: &Path) -> Result<Rc<[u8]>, Complaint> {
         if let Some(bytes) = self.read.borrow().get(file) {
             return Ok(Rc::clone(bytes));
@@ -44,7 +44,7 @@ impl Inputs {
         Ok(bytes)
     }
 
-    /// The text of a file; bytes that are none are replaced.
+    /// Returns the text of a file; bytes that are none are replaced.
     pub(super) fn text(&self, file: &Path) -> Result<String, Complaint> {
         Ok(String::from_utf8_lossy(&self.bytes(file)?).into_owned())
     }

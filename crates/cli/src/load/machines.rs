@@ -25,7 +25,8 @@ struct Row {
     fix: String,
 }
 
-/// The limits of this machine for the plan, the machines that each of them asks for, and the command line.
+/// Returns the limits of this machine for the plan, the machines that each of them asks for, and the command
+/// line.
 pub(super) fn text(facts: &Facts, plan: &Plan, driver: DriverName, ceiling: Option<&Ceiling>) -> String {
     let wanted = u64::from(plan.held());
     let rows = rows(facts, plan, driver, ceiling);
@@ -70,13 +71,13 @@ fn rows(facts: &Facts, plan: &Plan, driver: DriverName, ceiling: Option<&Ceiling
     rows
 }
 
-/// A limit of connections.
+/// Returns a limit of connections.
 fn row(what: String, of_one: u64, wanted: u64, fix: String) -> Row {
     let machines = wanted.div_ceil(of_one.max(1)).max(1);
     Row { what, of_one: counted(of_one, "connection"), machines, fix }
 }
 
-/// The highest rate that is asked for, where one is.
+/// Returns the highest rate that is asked for, where one is.
 fn rate(plan: &Plan) -> Option<f64> {
     match (plan.pace, &plan.stages) {
         (Pace::Open { .. }, Some(stages)) => Some(stages.most()),
@@ -145,7 +146,7 @@ mod tests {
     use ringroad_host::Root;
     use ringroad_load::Message;
 
-    /// A machine with 20,000 descriptors, 28,232 ports and 4 GB.
+    /// Returns a machine with 20,000 descriptors, 28,232 ports and 4 GB.
     fn facts(folder: &std::path::Path) -> Facts {
         for (path, text) in [
             ("proc/self/limits", "Max open files  1024  20064  files\n"),

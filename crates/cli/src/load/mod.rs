@@ -191,7 +191,7 @@ fn load(flags: &LoadFlags, common: &Common) -> Result<u8, Complaint> {
     })
 }
 
-/// The text with lines that fit the terminal behind standard output, if it is one.
+/// Returns the text with lines that fit the terminal behind standard output, if it is one.
 fn fits(text: &str) -> String {
     fitted(text, columns(std::io::stdout()), Indent::AsTheLine)
 }
@@ -268,7 +268,7 @@ fn prepare(plan: &mut Plan, flags: &LoadFlags, facts: &Facts, choice: &Choice) -
     Ok(())
 }
 
-/// What is known beside the load itself.
+/// Returns what is known beside the load itself.
 fn frame(facts: &Facts, choice: &Choice) -> Frame {
     Frame {
         command: std::iter::once("ringroad".to_owned())

@@ -115,7 +115,7 @@ fn tell_verdict(verdict: &Verdict) {
     }
 }
 
-/// A line for each second: what spreadsheets read.
+/// Returns a line for each second: what spreadsheets read.
 fn csv(series: &[Point]) -> String {
     let mut out = String::from("at_s,seconds,completed,failed,p50_us,p99_us,max_us\n");
     let micros = |ns: Option<u64>| ns.map_or(String::new(), |ns| format!("{:.3}", ns as f64 / 1e3));

@@ -14,13 +14,13 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use std::{env, fs};
 
-/// The part that the flags or the environment name; `None`: the whole load.
+/// Returns the part that the flags or the environment name; `None`: the whole load.
 pub(super) fn found(flags: &PartFlags) -> Result<Option<Found>, Complaint> {
     let given = Given { part: flags.part.as_deref(), parts: flags.parts, slurm: true };
     parts::of(given).map_err(|message| Complaint { message, code: USAGE })
 }
 
-/// The part as a plan has it.
+/// Returns the part as a plan has it.
 pub(super) fn split(flags: &LoadFlags) -> Result<Split, Complaint> {
     let found = found(&flags.parts)?;
     if found.is_some() {
@@ -81,7 +81,7 @@ impl Parted {
         Ok(parted)
     }
 
-    /// A process of a load, which is told when to begin.
+    /// Returns a process of a load, which is told when to begin.
     pub(super) fn told() -> Parted {
         Parted {
             found: None,
@@ -120,7 +120,7 @@ impl Parted {
         }
     }
 
-    /// The record of what came of it.
+    /// Returns the record of what came of it.
     pub(super) fn record(&self, plan: &Plan, outcome: &Outcome, frame: &Frame) -> Record {
         match self.found {
             None => report::record(plan, outcome, frame),
@@ -130,7 +130,7 @@ impl Parted {
         }
     }
 
-    /// The record of a load that could not begin.
+    /// Returns the record of a load that could not begin.
     pub(super) fn skipped(&self, plan: &Plan, why: &str, frame: &Frame) -> Record {
         match self.found {
             None => report::skipped(plan, why, frame),
@@ -139,7 +139,7 @@ impl Parted {
     }
 }
 
-/// What a record is called where several are collected.
+/// Returns what a record is called where several are collected.
 pub(super) fn file_name(found: Option<&Found>) -> String {
     match found {
         // As many digits as it takes for names to sort as numbers do.
@@ -183,7 +183,7 @@ fn start_at(flags: &PartFlags) -> Result<Option<SystemTime>, Complaint> {
     })
 }
 
-/// The boot of this machine: what shares it shares the clock.
+/// Returns the boot of this machine: what shares it shares the clock.
 fn machine() -> Option<String> {
     let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     Some(id.trim().to_owned()).filter(|id| !id.is_empty())

@@ -78,7 +78,7 @@ fn all_urls(
     Ok(all)
 }
 
-/// The text of the messages of a broadcast, if there is one.
+/// Returns the text of the messages of a broadcast, if there is one.
 fn broadcast_text(flags: &LoadFlags, sent: Option<&[u8]>) -> Result<Option<String>, Complaint> {
     if !flags.broadcast.broadcast {
         return Ok(None);
@@ -90,7 +90,7 @@ fn broadcast_text(flags: &LoadFlags, sent: Option<&[u8]>) -> Result<Option<Strin
     text.map(Some).map_err(|_| refusal("--broadcast: the message is text of UTF-8"))
 }
 
-/// The plan that these flags ask for, for `url` instead of their own if there is one.
+/// Makes the plan that these flags ask for, for `url` instead of their own if there is one.
 pub(super) fn of(
     flags: &LoadFlags,
     url: Option<&str>,
@@ -305,12 +305,12 @@ fn is_other_secured(flags: &LoadFlags, url: Option<&str>) -> Result<bool, Compla
     }
 }
 
-/// The target with the name that --host gives it.
+/// Returns the target with the name that --host gives it.
 fn named(flags: &LoadFlags, target: &Target) -> Target {
     Target { host: flags.host.clone().unwrap_or_else(|| target.host.clone()), ..target.clone() }
 }
 
-/// Where connections go, if not where the URLs say.
+/// Returns where connections go, if not where the URLs say.
 fn routes(flags: &LoadFlags, all: &[Url]) -> Result<Vec<Route>, Complaint> {
     let mut routes = flags.connect_to.iter().map(|text| text.parse()).collect::<Result<Vec<Route>, _>>()?;
     if let Some(path) = &flags.unix {
@@ -336,7 +336,7 @@ fn routes(flags: &LoadFlags, all: &[Url]) -> Result<Vec<Route>, Complaint> {
     Ok(routes)
 }
 
-/// The header lines that all requests have.
+/// Returns the header lines that all requests have.
 fn headers(flags: &LoadFlags, learnt: &Learnt) -> Result<Vec<(String, String)>, Complaint> {
     let mut headers = Vec::new();
     for line in &flags.header {
@@ -433,7 +433,8 @@ fn requests(
     Ok((sites, messages))
 }
 
-/// The body of the flags: the bytes themselves, or those of the file behind an `@` or of another option.
+/// Returns the body of the flags: the bytes themselves, or those of the file behind an `@` or of another
+/// option.
 fn body(flags: &LoadFlags, inputs: &Inputs) -> Result<Option<Rc<[u8]>>, Complaint> {
     let file = match (&flags.body, &flags.body_file) {
         (Some(text), _) => match text.strip_prefix('@') {

@@ -38,7 +38,7 @@ pub(super) enum Post {
 }
 
 impl Post {
-    /// A URL or a folder, which must be there.
+    /// Reads a URL or a folder, which must be there.
     pub(super) fn of(text: &str) -> Result<Post, Complaint> {
         let refuse =
             |message: String| Err(Complaint { message: format!("--post {text}: {message}"), code: USAGE });

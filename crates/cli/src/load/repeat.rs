@@ -126,8 +126,8 @@ fn whole_record(plans: &[Plan], records: &[Vec<Record>], interrupted: bool) -> R
     Ok(all)
 }
 
-/// The verdict of several runs: each reason once, in the words of the first run that has it, and in how many
-/// runs it was found. Reasons of one kind differ in their numbers only.
+/// Returns the verdict of several runs: each reason once, in the words of the first run that has it, and in
+/// how many runs it was found. Reasons of one kind differ in their numbers only.
 fn once<'a>(verdicts: impl Iterator<Item = &'a Verdict>) -> Verdict {
     let kind = |sentence: &str| sentence.split(|c: char| c.is_ascii_digit()).collect::<String>();
     let (mut found, mut runs, mut level): (Vec<(String, Caveat, u32)>, _, _) = (Vec::new(), 0, Level::Valid);
@@ -151,7 +151,7 @@ fn once<'a>(verdicts: impl Iterator<Item = &'a Verdict>) -> Verdict {
     Verdict { level, reasons: reasons.collect() }
 }
 
-/// A run in a line.
+/// Returns a run in a line.
 fn line(named: bool, (block, blocks): (u32, u32), nth: usize, outcome: &Outcome, record: &Record) -> String {
     let name = if named { NAMES.get(nth).copied().unwrap_or_default() } else { "" };
     let rate = PerSecond::of(outcome.tally.completed, outcome.window).unwrap_or(PerSecond(0.0));
@@ -192,7 +192,7 @@ fn figures(cell: &Cell, figure: &Figure) -> Vec<f64> {
     cell.runs.iter().filter_map(figure.of).collect()
 }
 
-/// The summary.
+/// Returns the summary.
 fn text(plans: &[Plan], record: &Record, whole: usize, wanted: u32) -> String {
     let mut out = String::new();
     // Writing to a String cannot fail.
@@ -299,7 +299,7 @@ mod tests {
         Plan::new(target, vec![Message::echo(b"x".to_vec()).unwrap()])
     }
 
-    /// A run of a second with so many answers, each as long as that makes it.
+    /// Returns a run of a second with so many answers, each as long as that makes it.
     fn one(plan: &Plan, completed: u64, block: u32) -> Record {
         let mut tally = Tally::new(false);
         // No two runs are alike.

@@ -24,7 +24,7 @@ pub(super) struct Room {
     how: String,
 }
 
-/// How many descriptors a process may have.
+/// Returns how many descriptors a process may have.
 fn descriptors(facts: &Facts) -> u64 {
     match facts.limits.nofile_hard {
         Some(Limit::At(limit)) => limit,
@@ -33,15 +33,15 @@ fn descriptors(facts: &Facts) -> u64 {
     }
 }
 
-/// How many connections descriptors allow: as many times `bound` as there are processes, less what their
-/// threads take.
+/// Returns how many connections descriptors allow: as many times `bound` as there are processes, less what
+/// their threads take.
 fn by_descriptors(bound: &Bound, plan: &Plan) -> u64 {
     let all = bound.connections.saturating_mul(plan.processes.into());
     all.saturating_sub(u64::from(plan.workers()) * OF_THREAD)
 }
 
-/// How the connections of this plan are to do without descriptors, and how many threads each process has for
-/// that: if that is `asked` for, or if descriptors are too few and the driver can. `None`: they have
+/// Returns how the connections of this plan are to do without descriptors, and how many threads each process
+/// has for that: if that is `asked` for, or if descriptors are too few and the driver can. `None`: they have
 /// descriptors.
 pub(super) fn places(
     facts: &Facts,
@@ -100,7 +100,7 @@ impl Room {
         }
     }
 
-    /// Whether the plan fits.
+    /// Checks whether the plan fits.
     pub(super) fn check(&self, plan: &Plan) -> Result<(), String> {
         let wanted = plan.held();
         match self.most {

@@ -24,7 +24,7 @@ const QUANTILES: [(&str, f64); 7] = [
     ("p99.99", 0.9999),
 ];
 
-/// The summary.
+/// Returns the summary.
 pub(super) fn text(plan: &Plan, outcome: &Outcome, verdict: &Verdict, driver: &str) -> String {
     let mut out = String::new();
     // Writing to a String cannot fail.
@@ -32,7 +32,7 @@ pub(super) fn text(plan: &Plan, outcome: &Outcome, verdict: &Verdict, driver: &s
     out
 }
 
-/// The interval of a search, in a sentence.
+/// Returns the interval of a search, in a sentence.
 pub(super) fn knee_title(knee: &Knee, demand: &Requirement) -> String {
     let rate = |rate: f64| PerSecond(rate).to_string();
     match (knee.met, knee.unmet) {
@@ -48,7 +48,7 @@ pub(super) fn knee_title(knee: &Knee, demand: &Requirement) -> String {
     }
 }
 
-/// A search: the probe at the highest rate that met the demand, all probes, and the interval.
+/// Returns a search: the probe at the highest rate that met the demand, all probes, and the interval.
 pub(super) fn knee_text(knee: &Knee, title: &str, verdict: &Verdict, driver: &str) -> String {
     let mut out = knee.best().map_or_else(String::new, |best| {
         let mut out = String::new();
@@ -227,8 +227,8 @@ const BARS: (usize, usize) = (10, 32);
 
 const EIGHTHS: [char; 8] = ['▏', '▎', '▍', '▌', '▋', '▊', '▉', '█'];
 
-/// How the response latencies are spread: a bar for each range, the ranges of equal length on a logarithmic
-/// scale.
+/// Writes how the response latencies are spread: a bar for each range, the ranges of equal length on a
+/// logarithmic scale.
 fn distribution(out: &mut String, outcome: &Outcome) -> std::fmt::Result {
     let good = &outcome.tally.latencies.response;
     let histogram = match &outcome.tally.other {
@@ -267,7 +267,7 @@ fn distribution(out: &mut String, outcome: &Outcome) -> std::fmt::Result {
 /// URLs that are listed at most.
 const URLS: usize = 20;
 
-/// A line for each URL, where there are several.
+/// Writes a line for each URL, where there are several.
 fn urls(out: &mut String, plan: &Plan, outcome: &Outcome) -> std::fmt::Result {
     if outcome.urls.is_empty() {
         return Ok(());
@@ -291,7 +291,7 @@ fn urls(out: &mut String, plan: &Plan, outcome: &Outcome) -> std::fmt::Result {
     Ok(())
 }
 
-/// A line for each stage.
+/// Writes a line for each stage.
 fn stages(out: &mut String, plan: &Plan, stages: &[Stage]) -> std::fmt::Result {
     if stages.is_empty() {
         return Ok(());
@@ -333,7 +333,7 @@ fn broadcast(out: &mut String, plan: &Plan, outcome: &Outcome) -> std::fmt::Resu
     writeln!(out, "  messages   {}, {receivers}{repeated}", told.published)
 }
 
-/// The fate of held connections.
+/// Writes the fate of held connections.
 fn held(out: &mut String, plan: &Plan, outcome: &Outcome) -> std::fmt::Result {
     if !matches!(plan.pace, Pace::Hold(_)) {
         return Ok(());
@@ -369,7 +369,8 @@ fn held(out: &mut String, plan: &Plan, outcome: &Outcome) -> std::fmt::Result {
     findings.iter().try_for_each(|finding| writeln!(out, "             {finding}"))
 }
 
-/// The load in a line, over so many connections: `200 connections, closed loop, 1 thread on io_uring`.
+/// Returns the load in a line, over so many connections: `200 connections, closed loop, 1 thread on
+/// io_uring`.
 pub(super) fn load(plan: &Plan, connections: u32, idle: u32, driver: &str) -> String {
     let mut text = counted(connections.into(), "connection");
     if plan.idle > 0 {
@@ -401,7 +402,7 @@ pub(super) fn load(plan: &Plan, connections: u32, idle: u32, driver: &str) -> St
     text + &format!(", {each}{threads} on {driver}{how}")
 }
 
-/// A column for each latency that was recorded.
+/// Writes a column for each latency that was recorded.
 fn latencies(out: &mut String, outcome: &Outcome) -> std::fmt::Result {
     let all = &outcome.tally.latencies;
     let columns: Vec<(&str, &Histogram)> = [

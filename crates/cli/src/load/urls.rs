@@ -52,7 +52,7 @@ pub(super) fn one(text: &str, base: Option<&Target>) -> Result<Url, String> {
     Ok(Url { target, weight, method: None, route })
 }
 
-/// Whether a URL begins with a scheme; one in its query does not count.
+/// Returns whether a URL begins with a scheme; one in its query does not count.
 fn has_scheme(url: &str) -> bool {
     url.split_once("://").is_some_and(|(scheme, _)| scheme.bytes().all(|byte| byte.is_ascii_alphanumeric()))
 }
@@ -80,7 +80,7 @@ pub(super) fn file(text: &str, base: Option<&Target>) -> Result<Vec<Url>, String
     }
 }
 
-/// The URL that `location` means in an answer of `from` (RFC 3986 §5, without `..`).
+/// Returns the URL that `location` means in an answer of `from` (RFC 3986 §5, without `..`).
 pub(super) fn joined(from: &Target, location: &str) -> Result<Target, String> {
     let location = location.split('#').next().unwrap_or_default();
     let base = format!("{}://{}", from.scheme.as_str(), from.authority());

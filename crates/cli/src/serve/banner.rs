@@ -125,7 +125,7 @@ fn described(kind: &Kind) -> String {
     }
 }
 
-/// A route's hosts and path.
+/// Returns a route's hosts and path.
 fn shown_route(route: &Route) -> String {
     format!("{}{}", route.when.hosts.join(","), route.when.path)
 }

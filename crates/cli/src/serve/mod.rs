@@ -178,7 +178,7 @@ fn run_service(
     })
 }
 
-/// Whether only this machine can connect, so that listing folders reveals nothing to others. Without
+/// Returns whether only this machine can connect, so that listing folders reveals nothing to others. Without
 /// `--listen` the address is on loopback.
 fn is_loopback(listen: Option<&ListenAt>) -> bool {
     match listen {
@@ -212,7 +212,7 @@ fn stop(service: Service, quiet: bool) -> Result<(), ServerError> {
     stopped
 }
 
-/// The application that the command line describes.
+/// Returns the application that the command line describes.
 fn application(flags: &ServeFlags, target: &str, listen: &mut Option<ListenAt>) -> Result<Settings, String> {
     let protocol = match flags.protocol.as_deref() {
         Some("ringroad") => Some(Protocol::Ringroad),

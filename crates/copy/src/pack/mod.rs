@@ -113,20 +113,20 @@ impl std::str::FromStr for Names {
 }
 
 impl Names {
-    /// The shard of this number.
+    /// Returns the shard of this number.
     pub fn name(&self, number: u64) -> PathBuf {
         format!("{}{number:0digits$}{}", self.before, self.after, digits = self.digits).into()
     }
 }
 
-/// The index of a shard.
+/// Returns the index of a shard.
 fn index_of(shard: &Path) -> PathBuf {
     let mut name = shard.as_os_str().to_owned();
     name.push(".ndjson");
     name.into()
 }
 
-/// The sample that a path belongs to: what is before the first point of its name. `None`: it is none.
+/// Returns the sample that a path belongs to: what is before the first point of its name. `None`: it is none.
 fn sample(path: &[u8]) -> Option<&[u8]> {
     let start = path.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
     let point = path.get(start..)?.iter().position(|byte| *byte == b'.')?;
@@ -179,7 +179,7 @@ impl Division {
     }
 }
 
-/// The folder of a shard.
+/// Returns the folder of a shard.
 fn folder_of(shard: &Path) -> &Path {
     shard.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
@@ -574,7 +574,7 @@ enum Failed {
     Shard(io::Error),
 }
 
-/// The directory that an entry is in, and its name there.
+/// Returns the directory that an entry is in, and its name there.
 fn split(path: &[u8]) -> (&[u8], &OsStr) {
     let path = path.strip_suffix(b"/").unwrap_or(path);
     let at = path.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);

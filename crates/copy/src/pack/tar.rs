@@ -44,7 +44,7 @@ pub(super) fn padding(size: u64) -> usize {
     (BLOCK - (size % BLOCK as u64) as usize) % BLOCK
 }
 
-/// Where a path is cut into the fields `prefix` and `name`; `None`: it does not fit.
+/// Returns where a path is cut into the fields `prefix` and `name`; `None`: it does not fit.
 fn cut(path: &[u8]) -> Option<(&[u8], &[u8])> {
     if path.len() <= 100 {
         return Some((&[], path));
@@ -169,7 +169,7 @@ fn broken(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
-/// A number in octal, or in base 256 as GNU tar writes large ones.
+/// Returns a number in octal, or in base 256 as GNU tar writes large ones.
 fn number(field: &[u8]) -> Option<u64> {
     if field.first().is_some_and(|first| first & 0x80 != 0) {
         let (first, rest) = field.split_first()?;
@@ -258,7 +258,7 @@ impl<R: Read> Reader<R> {
         Ok(contents)
     }
 
-    /// The next entry; its contents and their padding are to be read. `None`: the end of the archive.
+    /// Returns the next entry; its contents and their padding are to be read. `None`: the end of the archive.
     pub(super) fn next(&mut self) -> io::Result<Option<Head>> {
         let mut told = Told::default();
         loop {

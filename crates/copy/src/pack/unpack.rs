@@ -143,7 +143,7 @@ impl Index {
         }
     }
 
-    /// The hash of the next file, which must be this one.
+    /// Returns the hash of the next file, which must be this one.
     fn hash(&mut self, head: &Head) -> io::Result<blake3::Hash> {
         use base64::Engine as _;
         let line = self.0.next().ok_or_else(|| io::Error::other("the index ends before the shard"))??;
@@ -401,7 +401,7 @@ impl Work<'_> {
     }
 }
 
-/// The parts of a path that stays below the folder.
+/// Returns the parts of a path that stays below the folder.
 fn plain(path: &[u8]) -> io::Result<Vec<&[u8]>> {
     if path.starts_with(b"/") {
         return Err(io::Error::other("an absolute path, which would lead out of the folder"));

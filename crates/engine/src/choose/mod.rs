@@ -45,7 +45,7 @@ pub enum Wish {
 }
 
 impl Wish {
-    /// All accepted words, as printed.
+    /// Returns all accepted words, as printed.
     pub fn words() -> impl Iterator<Item = &'static str> {
         ["auto"].into_iter().chain(drivers().map(DriverName::as_str))
     }
@@ -153,7 +153,7 @@ impl Choice {
         self.driver
     }
 
-    /// Whether `auto` chose it. Otherwise it was named.
+    /// Returns whether `auto` chose it. Otherwise it was named.
     pub fn is_auto(&self) -> bool {
         self.wish == Wish::Auto
     }
@@ -288,7 +288,7 @@ pub fn driver_info() -> Result<Choice, Unusable> {
     chosen.map_or_else(|| choose(None, None), Ok)
 }
 
-/// The rule as a pure function: `probe` and `bug` stand for the machine. `refused` are not tried.
+/// Returns the rule as a pure function: `probe` and `bug` stand for the machine. `refused` are not tried.
 fn by(
     wish: Wish,
     origin: Origin,

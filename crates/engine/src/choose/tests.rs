@@ -106,7 +106,7 @@ fn of_auto(driver: DriverName) -> Choice {
     Choice { driver, wish: Wish::Auto, origin: Origin::Default, refused: Vec::new(), features }
 }
 
-/// The error of a ring that could not be made.
+/// Returns the error of a ring that could not be made.
 fn no_memory() -> Error {
     Error::errno("io_uring_setup", libc::ENOMEM).by(DriverName::IoUring)
 }
@@ -183,7 +183,7 @@ fn enough() -> ringroad_host::cgroup::Limit<u64> {
     ringroad_host::cgroup::Limit::At(1 << 20)
 }
 
-/// Whether a trial may run in this process: a seccomp filter might kill it.
+/// Returns whether a trial may run in this process: a seccomp filter might kill it.
 fn may_try_here() -> bool {
     let may = ringroad_host::gate::seccomp_mode() == Some(0);
     if !may {
@@ -251,7 +251,8 @@ fn a_child_that_is_forked_while_other_threads_allocate_ends() {
     });
 }
 
-/// Whether this is a process of the test alone. If not, runs it in one, and fails if it has not passed there.
+/// Returns whether this is a process of the test alone. If not, runs it in one, and fails if it has not
+/// passed there.
 fn is_alone(test: &str) -> bool {
     const ALONE: &str = "RINGROAD_TEST_ALONE";
     if env::var_os(ALONE).is_some() {

@@ -210,7 +210,7 @@ fn receive(report: &Report, tried: &mut Tried, buffers: &mut BufferRing) -> Resu
     expect(ended(&answers, STANDING))
 }
 
-/// Whether the operation was cancelled and has ended.
+/// Returns whether the operation was cancelled and has ended.
 fn ended(answers: &[Cqe], user_data: u64) -> bool {
     answers
         .iter()

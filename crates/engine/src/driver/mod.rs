@@ -94,7 +94,7 @@ pub(crate) trait Driver {
     /// Does a call that never waits.
     fn call(&mut self, call: Call<'_>) -> io::Result<Answer>;
 
-    /// Whether [`Driver::attempt`] can return a result for sends and receives.
+    /// Returns whether [`Driver::attempt`] can return a result for sends and receives.
     fn tries(&self) -> bool;
 
     /// Attempts the operation now, if this driver attempts operations of its kind and it does not have to
@@ -110,15 +110,15 @@ pub(crate) trait Driver {
         self.attempt(&op).map(Outcome::received)
     }
 
-    /// Whether a receive attempted now would wait, as the last one has shown. False where this driver does
-    /// not know.
+    /// Returns whether a receive attempted now would wait, as the last one has shown. False where this driver
+    /// does not know.
     #[inline]
     fn is_drained(&self, _: Target) -> bool {
         false
     }
 
-    /// Whether this submitted receive has, or may have, a result that [`Driver::wait`] has not returned yet:
-    /// bytes that have left the socket, its end, or an error.
+    /// Returns whether this submitted receive has, or may have, a result that [`Driver::wait`] has not
+    /// returned yet: bytes that have left the socket, its end, or an error.
     fn withholds(&mut self, _: Token, _: Target) -> bool {
         false
     }
@@ -136,7 +136,7 @@ pub(crate) trait Driver {
     /// the stream.
     fn stops_short(&mut self, _: Target) {}
 
-    /// Whether this driver does such an operation on a file. Otherwise the blocking pool does it.
+    /// Returns whether this driver does such an operation on a file. Otherwise the blocking pool does it.
     fn takes(&self, _: &FileOp) -> bool {
         false
     }
@@ -180,18 +180,18 @@ pub(crate) trait Driver {
     /// error: the call returns without news.
     fn wait(&mut self, until: Until, out: &mut Vec<Completion>) -> io::Result<()>;
 
-    /// The eventfd that ends a wait when it is written to (`eventfd(2)`); `None` if no other thread can end a
-    /// wait.
+    /// Returns the eventfd that ends a wait when it is written to (`eventfd(2)`); `None` if no other thread
+    /// can end a wait.
     fn alarm(&self) -> Option<std::sync::Arc<std::os::fd::OwnedFd>>;
 
-    /// The pool of receive buffers.
+    /// Returns the pool of receive buffers.
     fn pool(&self) -> &Rc<Pool>;
 
-    /// Whether the kernel reads a sent buffer while the task waits, so that the bytes may stay in a lease.
-    /// Otherwise a send that has to wait copies its bytes out of the pool first.
+    /// Returns whether the kernel reads a sent buffer while the task waits, so that the bytes may stay in a
+    /// lease. Otherwise a send that has to wait copies its bytes out of the pool first.
     fn sends_from_pool(&self) -> bool;
 
-    /// Whether a send of so many immutable bytes would now be zero-copy.
+    /// Returns whether a send of so many immutable bytes would now be zero-copy.
     fn sends_without_copy(&self, _: Target, _bytes: usize) -> bool {
         false
     }
@@ -202,7 +202,7 @@ pub(crate) trait Driver {
         0
     }
 
-    /// The clock that this driver's timers follow.
+    /// Returns the clock that this driver's timers follow.
     fn clock(&self) -> Clock;
 
     fn counters(&self) -> Counters;

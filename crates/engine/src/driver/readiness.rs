@@ -78,7 +78,7 @@ pub(crate) trait Poller {
     /// Waits, and appends what is ready. The alarm ends the wait and is not reported.
     fn wait(&mut self, until: Until, counters: &mut Counters, out: &mut Vec<Event>) -> io::Result<()>;
 
-    /// The descriptor by which another thread ends a wait.
+    /// Returns the descriptor by which another thread ends a wait.
     fn alarm(&self) -> &Arc<OwnedFd>;
 }
 
@@ -117,7 +117,7 @@ impl Parked {
         (index != NONE).then_some(Token { index, generation })
     }
 
-    /// The operation to report to, if one is parked.
+    /// Returns the operation to report to, if one is parked.
     #[inline]
     fn tell(&mut self) -> Option<Token> {
         if self.index == NONE {
@@ -141,7 +141,7 @@ impl Watch {
         writer: Parked::EMPTY,
     };
 
-    /// The operation parked on this direction.
+    /// Returns the operation parked on this direction.
     #[inline]
     fn parked(&mut self, direction: u8) -> &mut Parked {
         if direction == IN { &mut self.reader } else { &mut self.writer }
@@ -276,7 +276,7 @@ impl<P: Poller> Readiness<P> {
         Some(Ok(unsafe { self.pool.lease(id, result as usize) }))
     }
 
-    /// The same into a large buffer.
+    /// Returns the same into a large buffer.
     fn receive_bulk(&mut self, on: Target) -> Option<Result<Lease, i32>> {
         let mut large = self.pool.take_large();
         let received = self.receive_into(on, large.span());
@@ -463,18 +463,18 @@ impl<P: Poller> Readiness<P> {
     }
 }
 
-/// The direction on which an operation waits.
+/// Returns the direction on which an operation waits.
 #[inline]
 fn direction(kind: Kind) -> u8 {
     if kind.is_inward() { IN } else { OUT }
 }
 
-/// The completion of an operation that could not be parked.
+/// Returns the completion of an operation that could not be parked.
 fn failed(token: Token, errno: i32) -> Completion {
     Completion { token, news: News::Last(Outcome::of(-errno)) }
 }
 
-/// The state of a descriptor, reset if the generation is new.
+/// Returns the state of a descriptor, reset if the generation is new.
 #[inline]
 fn watch_of(watches: &mut Vec<Watch>, on: Target) -> &mut Watch {
     let index = on.index as usize;

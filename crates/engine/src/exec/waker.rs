@@ -91,12 +91,12 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// The kernel's id of the thread that created the runtime, the only one that can run it.
+    /// Returns the kernel's id of the thread that created the runtime, the only one that can run it.
     pub(crate) fn thread_id(&self) -> i32 {
         self.thread_id
     }
 
-    /// Whether the runtime is inside `block_on`. May change at any time.
+    /// Returns whether the runtime is inside `block_on`. May change at any time.
     pub(crate) fn runs(&self) -> bool {
         self.runs.load(Ordering::Relaxed)
     }
@@ -121,7 +121,7 @@ struct Registered {
 /// All runtimes of the process, by number.
 type Registry = RwLock<Vec<Option<Registered>>>;
 
-/// The registry of this process. A forked child has its own, because the parent's may stay locked.
+/// Returns the registry of this process. A forked child has its own, because the parent's may stay locked.
 #[inline]
 fn registry() -> &'static Registry {
     static REGISTRY: PerProcess<Registry> = PerProcess::new();

@@ -6,8 +6,9 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether the page cache has all pages of this range of a file, by one call for any length. Pages that
-/// read-ahead has only begun to fill count too, so read the last byte as well (`RWF_NOWAIT`, preadv2(2)).
+/// Returns whether the page cache has all pages of this range of a file, by one call for any length. Pages
+/// that read-ahead has only begun to fill count too, so read the last byte as well (`RWF_NOWAIT`,
+/// preadv2(2)).
 ///
 /// `None`: the kernel does not support it (before Linux 6.5), or denies it: newer kernels require that the
 /// caller owns the file or may write it. After one refusal the call is not repeated.

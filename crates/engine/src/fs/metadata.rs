@@ -37,17 +37,17 @@ pub enum FileType {
 }
 
 impl FileType {
-    /// Whether it is a regular file.
+    /// Returns whether it is a regular file.
     pub fn is_file(self) -> bool {
         self == FileType::File
     }
 
-    /// Whether it is a directory.
+    /// Returns whether it is a directory.
     pub fn is_dir(self) -> bool {
         self == FileType::Directory
     }
 
-    /// Whether it is a symbolic link.
+    /// Returns whether it is a symbolic link.
     pub fn is_symlink(self) -> bool {
         self == FileType::Symlink
     }
@@ -83,12 +83,12 @@ impl Metadata {
         FileType::of_mode(self.0.stx_mode.into())
     }
 
-    /// Whether it is a regular file.
+    /// Returns whether it is a regular file.
     pub fn is_file(&self) -> bool {
         self.file_type().is_file()
     }
 
-    /// Whether it is a directory.
+    /// Returns whether it is a directory.
     pub fn is_dir(&self) -> bool {
         self.file_type().is_dir()
     }

@@ -326,12 +326,12 @@ impl Drop for Ready {
     }
 }
 
-/// Whether the next read must determine the kind of file system.
+/// Returns whether the next read must determine the kind of file system.
 fn is_to_be_learned(request: &Request) -> bool {
     matches!(request, Request::Read { on, .. } if on.known.load(Ordering::Relaxed) == UNPROMISING)
 }
 
-/// Whether the next read is one for the pool, also where a ring could make it.
+/// Returns whether the next read is one for the pool, also where a ring could make it.
 fn is_for_the_pool(request: &Request) -> bool {
     let is_on_fuse = matches!(request, Request::Read { on, .. } if on.known.load(Ordering::Relaxed) == FUSE);
     is_on_fuse || is_to_be_learned(request)

@@ -209,7 +209,7 @@ impl Request {
         }
     }
 
-    /// Whether it works on an open file.
+    /// Returns whether it works on an open file.
     pub(crate) fn has_file(&self) -> bool {
         matches!(self, Request::Read { .. } | Request::Write { .. })
     }
@@ -256,7 +256,7 @@ impl Request {
     }
 }
 
-/// Whether a buffer may be used and dropped on another thread.
+/// Returns whether a buffer may be used and dropped on another thread.
 fn goes_anywhere(buf: &Buf) -> bool {
     match buf {
         Buf::Vec(_)

@@ -121,7 +121,7 @@ impl Play {
         }
     }
 
-    /// Whether this event is possible now.
+    /// Returns whether this event is possible now.
     fn can(&self, step: Step) -> bool {
         let alive = matches!(self.future, Future::Fresh | Future::Waiting);
         match step {

@@ -82,7 +82,7 @@ impl Io {
         polled.map(|result| usize::try_from(result).map_err(|_| result))
     }
 
-    /// Whether no earlier operation blocks this direction. Otherwise its end wakes the caller.
+    /// Returns whether no earlier operation blocks this direction. Otherwise its end wakes the caller.
     fn has_room(&mut self, index: u32, kind: Kind, caller: &Caller<'_>) -> bool {
         let slot = *Self::place(self.table.entry(index), kind);
         if slot == NONE {
@@ -97,7 +97,7 @@ impl Io {
         false
     }
 
-    /// Whether a dropped receive has left a datagram.
+    /// Returns whether a dropped receive has left a datagram.
     pub(crate) fn keeps_datagram(&self, index: u32) -> bool {
         self.datagrams.contains_key(&index)
     }

@@ -243,7 +243,7 @@ impl Io {
         }
     }
 
-    /// Whether a close of this socket would wait for its peer.
+    /// Returns whether a close of this socket would wait for its peer.
     pub(super) fn lingers(&mut self, on: Target) -> bool {
         let asked = self.driver.call(Call::GetOption { on, option: SocketOption::Linger(None) });
         matches!(asked, Ok(Answer::Option(option)) if option.lingers())

@@ -22,12 +22,12 @@ pub(crate) enum Filing {
 }
 
 impl Io {
-    /// Whether the driver does this operation; otherwise the pool does.
+    /// Returns whether the driver does this operation; otherwise the pool does.
     pub(crate) fn takes(&self, request: &mut Request) -> bool {
         self.driver.takes(&request.op())
     }
 
-    /// Whether the running task has budget left in this poll. Otherwise it must yield.
+    /// Returns whether the running task has budget left in this poll. Otherwise it must yield.
     pub(crate) fn has_answers_left(&self) -> bool {
         self.answers_left > 0
     }

@@ -50,7 +50,7 @@ impl Sending {
         }
     }
 
-    /// Whether its result is known and it owns its memory again.
+    /// Returns whether its result is known and it owns its memory again.
     #[inline]
     pub(crate) fn is_over(&self) -> bool {
         self.stage == Stage::Over
@@ -130,7 +130,7 @@ impl Io {
         self.poll_send_slowly(index, sending, all, caller)
     }
 
-    /// The general case of [`Io::poll_send`].
+    /// Returns the general case of [`Io::poll_send`].
     fn poll_send_slowly(
         &mut self,
         index: u32,
@@ -209,7 +209,7 @@ impl Io {
         Poll::Pending
     }
 
-    /// Whether a send of so many immutable bytes would now be zero-copy.
+    /// Returns whether a send of so many immutable bytes would now be zero-copy.
     pub(crate) fn sends_without_copy(&self, index: u32, bytes: usize) -> bool {
         self.driver.sends_without_copy(self.table.target(index), bytes)
     }

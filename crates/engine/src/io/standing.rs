@@ -108,9 +108,9 @@ impl Io {
         })
     }
 
-    /// Whether nothing is to be received now: no bytes, no end, no error. One look at the socket on every
-    /// driver, and at what the kernel has completed for this stream. False where that cannot be looked at: a
-    /// direct stream.
+    /// Returns whether nothing is to be received now: no bytes, no end, no error. One look at the socket on
+    /// every driver, and at what the kernel has completed for this stream. False where that cannot be looked
+    /// at: a direct stream.
     pub(crate) fn is_quiet(&mut self, index: u32) -> bool {
         let entry = self.table.entry(index);
         if entry.has_left_something() {

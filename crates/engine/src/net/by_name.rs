@@ -38,7 +38,7 @@ pub async fn lookup_host(name: impl Into<String>) -> Result<Vec<SocketAddr>> {
     }
 }
 
-/// The part of `span` that each of so many has.
+/// Returns the part of `span` that each of so many has.
 fn share(span: Duration, count: usize) -> Duration {
     span / u32::try_from(count.max(1)).unwrap_or(u32::MAX)
 }

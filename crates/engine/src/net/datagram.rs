@@ -59,7 +59,7 @@ pub struct Received {
 }
 
 impl Received {
-    /// Whether a part of it did not fit and was lost.
+    /// Returns whether a part of it did not fit and was lost.
     pub fn is_truncated(&self) -> bool {
         self.bytes < self.length
     }

@@ -30,7 +30,7 @@ impl Stream<Inet> {
         }
     }
 
-    /// Whether the connection is direct.
+    /// Returns whether the connection is direct.
     pub fn is_direct(&self) -> bool {
         self.socket().is_direct()
     }

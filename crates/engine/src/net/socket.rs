@@ -80,7 +80,8 @@ impl Socket {
         Socket { core: Rc::clone(core), index: target.index }
     }
 
-    /// What tells this socket from the others that are open: its runtime's address, and its place there.
+    /// Returns what tells this socket from the others that are open: its runtime's address, and its place
+    /// there.
     #[inline]
     pub(super) fn place(&self) -> (usize, u32) {
         (Rc::as_ptr(&self.core).addr(), self.index)

@@ -240,9 +240,9 @@ impl<F: Family> Stream<F> {
         Write::vectored(&self.socket, buffers)
     }
 
-    /// Whether [`write_all`](Self::write_all), [`write`](Self::write) or [`write_from`](Self::write_from) of
-    /// so many immutable bytes (`&'static [u8]`, `Rc<[u8]>`, `Arc<[u8]>`) would now be zero-copy. A caller
-    /// with a head to send before the bytes then sends the head separately.
+    /// Returns whether [`write_all`](Self::write_all), [`write`](Self::write) or
+    /// [`write_from`](Self::write_from) of so many immutable bytes (`&'static [u8]`, `Rc<[u8]>`, `Arc<[u8]>`)
+    /// would now be zero-copy. A caller with a head to send before the bytes then sends the head separately.
     ///
     /// Only on io_uring; see [`ZeroCopy`](crate::ZeroCopy). The result is the same, and arrives as early,
     /// either way: the runtime is another owner of the bytes until the kernel no longer reads them.
@@ -690,7 +690,7 @@ pub struct SendState<B> {
 }
 
 impl<B: IoBuf> SendState<B> {
-    /// Of all of `bytes`.
+    /// Makes the state of a send of all of `bytes`.
     #[inline]
     pub fn new(bytes: B) -> SendState<B> {
         SendState { sending: Sending::new(Memory::Buf(bytes.into_buf().0)), home: None, types: PhantomData }

@@ -158,8 +158,8 @@ impl Future for Connect {
     }
 }
 
-/// Whether a socket is connected to itself. Where nothing listens at a port of this machine, and that port is
-/// chosen for the connecting socket, the connect succeeds (simultaneous open, RFC 9293 §3.5).
+/// Returns whether a socket is connected to itself. Where nothing listens at a port of this machine, and that
+/// port is chosen for the connecting socket, the connect succeeds (simultaneous open, RFC 9293 §3.5).
 fn is_to_itself(socket: &Socket, address: SocketAddr) -> bool {
     let Ok(own) = socket.local_addr::<Inet>() else { return false };
     own.port() == address.port()

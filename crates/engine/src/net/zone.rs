@@ -61,7 +61,7 @@ pub fn literal_with_port(text: &str) -> Option<Result<SocketAddr>> {
     literal(host, port.parse().ok()?)
 }
 
-/// The index of an interface.
+/// Returns the index of an interface.
 fn index_of(zone: &str) -> io::Result<u32> {
     if let Ok(index) = zone.parse::<u32>() {
         return Ok(index);

@@ -98,7 +98,7 @@ impl FileOp {
         }
     }
 
-    /// Whether its result is a descriptor.
+    /// Returns whether its result is a descriptor.
     pub(crate) fn opens(&self) -> bool {
         matches!(self, FileOp::Open { .. })
     }

@@ -121,17 +121,17 @@ macro_rules! ends {
                 self.inner.close()
             }
 
-            /// Whether the channel is closed.
+            /// Returns whether the channel is closed.
             pub fn is_closed(&self) -> bool {
                 self.inner.is_closed()
             }
 
-            /// Whether no message is unread.
+            /// Returns whether no message is unread.
             pub fn is_empty(&self) -> bool {
                 self.inner.is_empty()
             }
 
-            /// Whether there is no room.
+            /// Returns whether there is no room.
             pub fn is_full(&self) -> bool {
                 self.inner.is_full()
             }
@@ -156,7 +156,7 @@ macro_rules! ends {
                 self.inner.receiver_count()
             }
 
-            /// Whether both belong to the same channel.
+            /// Returns whether both belong to the same channel.
             pub fn same_channel(&self, other: &$end<T>) -> bool {
                 self.inner.same_channel(&other.inner)
             }

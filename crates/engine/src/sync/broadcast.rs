@@ -107,7 +107,7 @@ impl<T> Receiver<T> {
         self.inner.len()
     }
 
-    /// Whether no message waits for this receiver.
+    /// Returns whether no message waits for this receiver.
     pub fn is_empty(&self) -> bool {
         self.inner.is_empty()
     }

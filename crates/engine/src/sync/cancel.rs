@@ -81,7 +81,7 @@ impl CancellationToken {
         }
     }
 
-    /// Whether the token is cancelled.
+    /// Returns whether the token is cancelled.
     pub fn is_cancelled(&self) -> bool {
         self.node.is_cancelled.load(Ordering::Acquire)
     }

@@ -94,7 +94,7 @@ impl<T> UnboundedSender<T> {
         Ok(())
     }
 
-    /// Whether the receiver was dropped, or has closed the channel.
+    /// Returns whether the receiver was dropped, or has closed the channel.
     pub fn is_closed(&self) -> bool {
         self.shared.state().is_closed
     }
@@ -189,7 +189,7 @@ impl<T> UnboundedReceiver<T> {
         self.own.len() + self.shared.state().queue.len()
     }
 
-    /// Whether no message is unread.
+    /// Returns whether no message is unread.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -138,7 +138,7 @@ impl<T> Sender<T> {
         self.shared.receivers.load(Ordering::Acquire)
     }
 
-    /// Whether there is no receiver.
+    /// Returns whether there is no receiver.
     pub fn is_closed(&self) -> bool {
         self.receiver_count() == 0
     }
@@ -192,7 +192,7 @@ impl<T> Receiver<T> {
         Ref(held)
     }
 
-    /// Whether there is a value that was not seen.
+    /// Returns whether there is a value that was not seen.
     ///
     /// # Errors
     /// Every sender was dropped.

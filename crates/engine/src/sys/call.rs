@@ -149,7 +149,7 @@ fn peer_credentials(on: Target) -> io::Result<Credentials> {
     Ok(Credentials { pid: u32::try_from(told.pid).unwrap_or(0), uid: told.uid, gid: told.gid })
 }
 
-/// Whether it is an IPv6 socket. Some options have a name per IP version.
+/// Returns whether it is an IPv6 socket. Some options have a name per IP version.
 fn is_v6(socket: &SockRef<'_>) -> io::Result<bool> {
     socket.domain().map(|domain| domain == socket2::Domain::IPV6)
 }

@@ -88,12 +88,12 @@ pub(crate) unsafe fn perform(op: FileOp) -> i32 {
 /// The requested metadata: the fields of stat(2), and the time of creation.
 pub(crate) const STAT_MASK: u32 = libc::STATX_BASIC_STATS | libc::STATX_BTIME;
 
-/// The flags of unlinkat(2).
+/// Returns the flags of unlinkat(2).
 pub(crate) fn unlink_flags(directory: bool) -> i32 {
     if directory { libc::AT_REMOVEDIR } else { 0 }
 }
 
-/// Whether the call that has just failed was on a file without positions.
+/// Returns whether the call that has just failed was on a file without positions.
 fn is_stream() -> bool {
     std::io::Error::last_os_error().raw_os_error() == Some(libc::ESPIPE)
 }
@@ -143,7 +143,7 @@ pub(crate) unsafe fn write_now(fd: i32, bytes: Span) -> (i32, u64) {
     (result, around + 1)
 }
 
-/// Whether the file has no positions (lseek(2): ESPIPE).
+/// Returns whether the file has no positions (lseek(2): ESPIPE).
 pub(crate) fn has_no_positions(fd: i32) -> bool {
     // SAFETY: lseek(2) takes numbers, and this moves nothing.
     let at = unsafe { libc::lseek(fd, 0, libc::SEEK_CUR) };

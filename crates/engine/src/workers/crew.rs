@@ -89,7 +89,7 @@ impl<T> Crew<T> {
         self.wait_for_runtime(starting)
     }
 
-    /// Whether a worker is left to start.
+    /// Returns whether a worker is left to start.
     pub(super) fn has_vacancy(&self) -> bool {
         !self.vacant.is_empty()
     }

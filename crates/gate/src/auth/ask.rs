@@ -105,7 +105,7 @@ impl Default for Asking {
 }
 
 impl Ask {
-    /// The lines that are its answer's alone.
+    /// Returns the lines that are its answer's alone.
     pub(super) fn own_lines(&self) -> &[String] {
         &self.own_lines
     }

@@ -115,7 +115,7 @@ impl fmt::Debug for Basic {
     }
 }
 
-/// The credentials of a request.
+/// Returns the credentials of a request.
 fn credentials(flow: &Flow) -> Option<&[u8]> {
     let value = only_line(&flow.request, "authorization")?;
     let (scheme, rest) = value.split_at_checked(6)?;

@@ -168,7 +168,7 @@ impl fmt::Debug for Jwt {
 }
 
 impl Settings {
-    /// How tokens of a key of this family are checked; `None`: no algorithm that counts is of it.
+    /// Returns how tokens of a key of this family are checked; `None`: no algorithm that counts is of it.
     fn validation(&self, family: AlgorithmFamily, only: Option<Algorithm>) -> Option<Validation> {
         let of_family = |algorithm: &&Algorithm| {
             algorithm.family() == family && only.is_none_or(|only| only == **algorithm)
@@ -230,7 +230,7 @@ impl Jwt {
         Arc::clone(&self.keys.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The lines that tell claims.
+    /// Returns the lines that tell claims.
     pub(super) fn own_lines(&self) -> &[String] {
         &self.own_lines
     }
@@ -267,7 +267,7 @@ impl Jwt {
         keys.news.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// The task that fetches keys, unless it runs already.
+    /// Returns the task that fetches keys, unless it runs already.
     pub(super) fn tend(&self) -> Option<Tending> {
         let keys = self.keys();
         let Source::Url(url) = keys.settings.source.clone() else { return None };
@@ -392,7 +392,7 @@ impl Keys {
     }
 }
 
-/// Whether a key may check signatures, by its `use` and `key_ops` (RFC 7517 §4.2, §4.3).
+/// Returns whether a key may check signatures, by its `use` and `key_ops` (RFC 7517 §4.2, §4.3).
 fn is_for_signatures(key: &CommonParameters) -> bool {
     let verifies = |operations: &Vec<KeyOperations>| {
         operations.iter().any(|one| matches!(one, KeyOperations::Verify | KeyOperations::Sign))
@@ -401,7 +401,8 @@ fn is_for_signatures(key: &CommonParameters) -> bool {
         && key.key_operations.as_ref().is_none_or(verifies)
 }
 
-/// Whether a claim has a value: as its text, as one of its list, or as one of its words (RFC 8693 §4.2).
+/// Returns whether a claim has a value: as its text, as one of its list, or as one of its words (RFC 8693
+/// §4.2).
 fn has(claim: &serde_json::Value, wanted: &str) -> bool {
     match claim {
         serde_json::Value::String(text) => text == wanted || text.split(' ').any(|word| word == wanted),
@@ -412,7 +413,8 @@ fn has(claim: &serde_json::Value, wanted: &str) -> bool {
     }
 }
 
-/// A claim as the value of a header line. `None`: it has no such form, or a text of a list has a comma.
+/// Returns a claim as the value of a header line. `None`: it has no such form, or a text of a list has a
+/// comma.
 fn text(claim: &serde_json::Value) -> Option<String> {
     match claim {
         serde_json::Value::String(text) => Some(text.clone()),

@@ -24,12 +24,12 @@ impl<T> Default for Kept<T> {
 }
 
 impl<T: Clone> Kept<T> {
-    /// The hash of credentials.
+    /// Returns the hash of credentials.
     pub(super) fn key(&self, credentials: &[u8]) -> [u8; 32] {
         super::digest(&[&self.salt, credentials].concat())
     }
 
-    /// What is kept, if its time is not over.
+    /// Returns what is kept, if its time is not over.
     pub(super) fn get(&self, key: &[u8; 32], now: u64) -> Option<T> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.get(key).filter(|(until, _)| *until > now).map(|(_, value)| value.clone())

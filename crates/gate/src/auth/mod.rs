@@ -148,8 +148,8 @@ impl Auth {
         self.identify_token(request, None)
     }
 
-    /// The same. `token` is the token of the request where a protocol has a place of its own for it; a kind
-    /// without tokens reads the request.
+    /// Returns the same. `token` is the token of the request where a protocol has a place of its own for it;
+    /// a kind without tokens reads the request.
     pub fn identify_token(&self, request: &Request, token: Option<&str>) -> Option<Identity> {
         let verdict = match (&self.kind, token) {
             (Kind::Key(keys), _) => keys.check(request),
@@ -164,7 +164,7 @@ impl Auth {
         }
     }
 
-    /// The same for a key or a token that a client has presented in a message of its protocol.
+    /// Returns the same for a key or a token that a client has presented in a message of its protocol.
     pub fn identify_text(&self, text: &str) -> Option<Identity> {
         let verdict = match &self.kind {
             Kind::Key(keys) => keys.check_key(text.as_bytes()),
@@ -178,7 +178,7 @@ impl Auth {
         }
     }
 
-    /// Whether [`identify`](Self::identify) knows all that it can know.
+    /// Returns whether [`identify`](Self::identify) knows all that it can know.
     pub fn is_immediate(&self) -> bool {
         matches!(self.kind, Kind::Key(_) | Kind::Jwt(_))
     }
@@ -223,7 +223,7 @@ impl Auth {
         count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The value of `WWW-Authenticate` (RFC 9110 §11.6.1). `wrong`: the request had credentials.
+    /// Returns the value of `WWW-Authenticate` (RFC 9110 §11.6.1). `wrong`: the request had credentials.
     pub(crate) fn challenge(&self, wrong: bool) -> String {
         let realm = &self.settings.realm;
         match &self.kind {
@@ -235,12 +235,12 @@ impl Auth {
         }
     }
 
-    /// The line that tells the caller's name.
+    /// Returns the line that tells the caller's name.
     pub(crate) fn tell(&self) -> Option<&str> {
         self.settings.tell.as_deref()
     }
 
-    /// The lines that only this server may write.
+    /// Returns the lines that only this server may write.
     pub(crate) fn own_lines(&self) -> impl Iterator<Item = &str> {
         let of_kind = match &self.kind {
             Kind::Ask(ask) => ask.own_lines(),
@@ -250,7 +250,7 @@ impl Auth {
         self.tell().into_iter().chain(of_kind.iter().map(String::as_str))
     }
 
-    /// The line that is not handed on.
+    /// Returns the line that is not handed on.
     pub(crate) fn hidden(&self) -> Option<&str> {
         let line = match &self.kind {
             Kind::Key(keys) => keys.line().unwrap_or("Authorization"),
@@ -339,15 +339,15 @@ pub fn bearer(request: &Request) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
 }
 
-/// The line with credentials. Of several none counts: a server behind may go by another one than this server,
-/// and `Authorization` is no list (RFC 9110 §11.6.2).
+/// Returns the line with credentials. Of several none counts: a server behind may go by another one than this
+/// server, and `Authorization` is no list (RFC 9110 §11.6.2).
 fn only_line<'r>(request: &'r Request, name: &'r str) -> Option<&'r [u8]> {
     let mut lines = request.headers().get_all(name);
     let first = lines.next()?;
     lines.next().is_none().then_some(first)
 }
 
-/// The SHA-256 of what a client sent.
+/// Returns the SHA-256 of what a client sent.
 fn digest(bytes: &[u8]) -> [u8; 32] {
     let mut out = [0; 32];
     out.copy_from_slice(aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, bytes).as_ref());

@@ -117,7 +117,7 @@ impl Fill {
         }
     }
 
-    /// The stage.
+    /// Returns the stage.
     pub fn stage(&self) -> Stage {
         self.lock().stage.clone()
     }
@@ -147,7 +147,7 @@ impl Fill {
         Some(Reader { fill: Arc::clone(self), id })
     }
 
-    /// Bytes that are held.
+    /// Returns how many bytes are held.
     pub fn held(&self) -> usize {
         self.lock().held
     }

@@ -184,22 +184,22 @@ fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Resource {
-    /// The answer for a request of this place with these lines.
+    /// Returns the answer for a request of this place with these lines.
     pub fn find(&self, place: &[u8], request: &(impl Lines + ?Sized)) -> Option<&Arc<Stored>> {
         self.variants.iter().find(|stored| stored.head.fits(place, request))
     }
 
-    /// Whether there is an answer for other requests of this place.
+    /// Returns whether there is an answer for other requests of this place.
     pub fn has_place(&self, place: &[u8]) -> bool {
         self.variants.iter().any(|stored| *stored.head.place == *place)
     }
 
-    /// Whether answers of this place are not to be waited for.
+    /// Returns whether answers of this place are not to be waited for.
     pub fn is_marked(&self, place: &[u8], now: Nanos) -> bool {
         self.marks.iter().any(|(own, until)| **own == *place && now < *until)
     }
 
-    /// What fetches for such a request are known by.
+    /// Returns what fetches for such a request are known by.
     pub fn fill_key(
         this: Option<&Resource>,
         key: &[u8],
@@ -244,7 +244,7 @@ impl State {
         })
     }
 
-    /// The longest body that is kept.
+    /// Returns the longest body that is kept.
     pub fn object(&self) -> u64 {
         self.object.load(Ordering::Relaxed)
     }
@@ -261,12 +261,12 @@ impl State {
         self.waits_over.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Entries, bytes, and the most bytes.
+    /// Returns entries, bytes, and the most bytes.
     pub fn size(&self) -> (usize, u64, u64) {
         (self.entries.len(), self.entries.weight(), self.entries.capacity())
     }
 
-    /// What is known of a key.
+    /// Returns what is known of a key.
     pub fn get(&self, key: &[u8]) -> Option<Arc<Resource>> {
         self.entries.get(key)
     }
@@ -406,12 +406,12 @@ impl State {
 }
 
 impl Lead {
-    /// The key.
+    /// Returns the key.
     pub fn key(&self) -> &Arc<[u8]> {
         &self.key
     }
 
-    /// The store.
+    /// Returns the store.
     pub fn state(&self) -> &Arc<State> {
         &self.state
     }
@@ -453,7 +453,7 @@ impl Drop for Lead {
 }
 
 impl Store {
-    /// What is in it.
+    /// Returns what is in it.
     pub fn state(&self) -> Arc<State> {
         Arc::clone(&held(&self.state))
     }

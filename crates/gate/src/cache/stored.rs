@@ -97,7 +97,7 @@ impl Head {
                 || ringroad_policy::fresh::vary::key(&self.vary, request) == self.variant)
     }
 
-    /// The words of `Cache-Tag`.
+    /// Returns whether a tag is among the words of `Cache-Tag`.
     pub fn has_tag(&self, tag: &[u8]) -> bool {
         let mut has = false;
         OfBlock(&self.lines).each("cache-tag", &mut |list| {
@@ -140,7 +140,7 @@ impl Head {
 }
 
 impl Stored {
-    /// What it takes in the store.
+    /// Returns what it takes in the store.
     pub fn bytes(&self) -> u64 {
         let head = &self.head;
         let parts = head.lines.bytes().len() + head.variant.len() + head.place.len() + self.body.len();

@@ -70,7 +70,7 @@ struct Settings {
 }
 
 impl Settings {
-    /// An address that is not known (a Unix socket) is in no list.
+    /// Returns whether an address is admitted. One that is not known (a Unix socket) is in no list.
     fn admits(&self, address: Option<IpAddr>) -> bool {
         let within = |list: &[IpNet]| address.is_some_and(|address| list.iter().any(|net| net.contains(&address)));
         !within(&self.deny) && self.allow.as_deref().is_none_or(within)

@@ -61,7 +61,7 @@ impl Feature for Required {
     }
 }
 
-/// The table's verdict, if it is there before the time to the answer is over.
+/// Returns the table's verdict, if it is there before the time to the answer is over.
 async fn in_time(table: &Auth, flow: &Flow) -> Verdict {
     let Some(left) = flow.context.time_left() else { return table.later(flow).await };
     let late = |_| Verdict::Unavailable("no verdict in time (timeouts.answer of the route)".to_owned());

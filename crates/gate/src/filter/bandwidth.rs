@@ -59,7 +59,7 @@ const PIECES_PER_SECOND: u64 = 20;
 /// The smallest and the largest piece.
 const PIECE_BYTES: (u64, u64) = (512, 64 << 10);
 
-/// A rate, from 1 KiB a second on.
+/// Returns a rate, from 1 KiB a second on.
 fn rate(value: &Value<'_>) -> Result<u64, String> {
     let wrong = || value::found("bytes a second, as \"1M/s\"", value);
     let text = value::text(value).map_err(|_| wrong())?;
@@ -128,7 +128,7 @@ struct Pace {
     local: Rc<Local>,
 }
 
-/// The time that bytes take at a rate.
+/// Returns the time that bytes take at a rate.
 fn nanos(bytes: u64, rate: u64) -> u64 {
     u64::try_from(u128::from(bytes) * 1_000_000_000 / u128::from(rate.max(1))).unwrap_or(u64::MAX)
 }
@@ -146,7 +146,7 @@ impl Pace {
         (slowest / PIECES_PER_SECOND).clamp(PIECE_BYTES.0, PIECE_BYTES.1) as usize
     }
 
-    /// How long to wait before these bytes of all answers.
+    /// Returns how long to wait before these bytes of all answers.
     fn route_wait(&self, bytes: u64) -> u64 {
         let Some(rate) = self.settings.route else { return 0 };
         let now = self.local.now();

@@ -369,7 +369,7 @@ impl Filter for Gate {
     }
 }
 
-/// The next piece of a body.
+/// Returns the next piece of a body.
 async fn next(pieces: &mut Pin<Box<dyn Stream<Item = Result<Piece, BoxError>>>>) -> Option<Result<Piece, BoxError>> {
     poll_fn(|context| pieces.as_mut().poll_next(context)).await
 }
@@ -392,7 +392,7 @@ impl Here {
         Step::Next
     }
 
-    /// The key: what a purge names. Scheme, route and further parts are the [place](Self::place).
+    /// Returns the key: what a purge names. Scheme, route and further parts are the [place](Self::place).
     fn key(&self, authority: &str, scheme: &str, path: &str, query: Option<&str>) -> Vec<u8> {
         let mut key = Vec::with_capacity(authority.len() + path.len() + query.map_or(0, str::len) + 2);
         let port = if scheme == "https" { ":443" } else { ":80" };
@@ -416,14 +416,14 @@ impl Here {
         key
     }
 
-    /// The key of what the client has asked for (RFC 9111 §2). What a step has made of the path is part of
-    /// the place: changes and purges name the public path, and an application may answer by that one.
+    /// Returns the key of what the client has asked for (RFC 9111 §2). What a step has made of the path is
+    /// part of the place: changes and purges name the public path, and an application may answer by that one.
     fn key_of(&self, flow: &Flow) -> Vec<u8> {
         let (path, query) = flow.public_path();
         self.key(flow.authority(), flow.scheme(), path, query)
     }
 
-    /// What an answer belongs to besides its key.
+    /// Returns what an answer belongs to besides its key.
     fn place(&self, flow: &Flow) -> Vec<u8> {
         let mut place = Vec::with_capacity(16);
         place.push(u8::from(flow.scheme() == "https"));
@@ -965,17 +965,17 @@ impl Lines for Asks<'_> {
     }
 }
 
-/// Whether an answer says how long it lives.
+/// Returns whether an answer says how long it lives.
 fn states_lifetime(response: &Response) -> bool {
     ["cache-control", "cdn-cache-control", "expires"].iter().any(|name| response.header_value(name).is_some())
 }
 
-/// Whether an answer may be for other requests than its own, if only for a moment.
+/// Returns whether an answer may be for other requests than its own, if only for a moment.
 fn is_shared(freshness: &Freshness) -> bool {
     !freshness.ask && freshness.lifetime > freshness.age
 }
 
-/// The stage of a fetch for those that wait.
+/// Returns the stage of a fetch for those that wait.
 fn shared(freshness: &Freshness, stage: Fetch) -> Fetch {
     if is_shared(freshness) { stage } else { Fetch::NotShared }
 }
@@ -1019,15 +1019,16 @@ async fn pump(mut lead: Lead, body: Body, head: Arc<Head>, size: Option<u64>, ma
     }
 }
 
-/// Whether a part of a query has one of these names to some reader: escapes in it are decoded, and `a[]` and
-/// `a[x]` are `a` to PHP and others. To some `;` begins a new part, for which this is asked by itself.
+/// Returns whether a part of a query has one of these names to some reader: escapes in it are decoded, and
+/// `a[]` and `a[x]` are `a` to PHP and others. To some `;` begins a new part, for which this is asked by
+/// itself.
 fn has_name_of(part: &str, names: &[String]) -> bool {
     let Some((name, _)) = form_urlencoded::parse(part.as_bytes()).next() else { return false };
     let name = name.split('[').next().unwrap_or_default();
     names.iter().any(|known| known == name)
 }
 
-/// The path and query that a line names, if they are on this host.
+/// Returns the path and query that a line names, if they are on this host.
 fn on_this_host(place: &str, authority: &str, base: &str) -> Option<String> {
     let place = place.split('#').next().unwrap_or_default();
     let absolute = place.split_once("://").filter(|(scheme, _)| scheme.bytes().all(|byte| byte.is_ascii_alphanumeric()));

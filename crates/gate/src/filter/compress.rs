@@ -153,7 +153,7 @@ impl Compress {
         }
     }
 
-    /// Whether an answer is one that may be compressed, whatever the client accepts.
+    /// Returns whether an answer is one that may be compressed, whatever the client accepts.
     fn takes(&self, flow: &Flow, response: &Response) -> bool {
         let status = response.status_code();
         let no_transform = |value: &[u8]| {
@@ -250,9 +250,9 @@ impl Filter for Compressor {
     }
 }
 
-/// Whether a part is asked for that may be joined with what came compressed: a date, and a weak tag that is
-/// the endpoint's own, name the compressed bytes as well as the plain ones. The steps behind this one and the
-/// endpoint know the plain ones only.
+/// Returns whether a part is asked for that may be joined with what came compressed: a date, and a weak tag
+/// that is the endpoint's own, name the compressed bytes as well as the plain ones. The steps behind this one
+/// and the endpoint know the plain ones only.
 fn continues_another_form(flow: &Flow) -> bool {
     let fields = flow.request.headers();
     if fields.get("range").is_none() {
@@ -264,7 +264,7 @@ fn continues_another_form(flow: &Flow) -> bool {
     }
 }
 
-/// The lines of a compressed answer.
+/// Returns the lines of a compressed answer.
 fn described(coding: Coding, mut response: Response) -> Response {
     // All of these are constants, or a value that was one before.
     let _ = response.add_header("Content-Encoding", coding.name());
@@ -278,7 +278,7 @@ fn described(coding: Coding, mut response: Response) -> Response {
     response
 }
 
-/// The tag of the compressed answer, if that of this one is strong.
+/// Returns the tag of the compressed answer, if that of this one is strong.
 fn weak_tag(response: &Response) -> Option<Vec<u8>> {
     let tag = response.header_value("etag").filter(|tag| !tag.starts_with(b"W/"))?;
     Some([b"W/".as_slice(), tag].concat())
@@ -332,7 +332,7 @@ impl Encoder {
         }
     }
 
-    /// What came out so far.
+    /// Returns what came out so far.
     fn take(&mut self) -> Vec<u8> {
         std::mem::take(match self {
             Encoder::Gzip(encoder) => encoder.get_mut(),

@@ -162,7 +162,7 @@ impl Cors {
         self.origins.contains(&Origin::Every)
     }
 
-    /// The lines that let a page of `origin` read an answer.
+    /// Adds the lines that let a page of `origin` read an answer.
     fn admit(&self, response: &mut Response, origin: &str) -> Result<(), EncodeError> {
         let value = if self.every() { "*" } else { origin };
         response.set_header("Access-Control-Allow-Origin", value)?;

@@ -500,14 +500,14 @@ fn seconds(nanos: u64) -> u64 {
     nanos.div_ceil(SECOND)
 }
 
-/// The policy of a limit, as draft-ietf-httpapi-ratelimit-headers has it.
+/// Returns the policy of a limit, as draft-ietf-httpapi-ratelimit-headers has it.
 fn policy(name: &str, quota: &Quota) -> String {
     let window = seconds(quota.interval().saturating_mul(quota.burst())).max(1);
     format!("\"{name}\";q={};w={window}", quota.burst())
 }
 
 impl Tightest {
-    /// What is left of the policy. Each answer has it, so it is written without `format!`.
+    /// Returns what is left of the policy. Each answer has it, so it is written without `format!`.
     fn left(&self) -> Vec<u8> {
         let name = &self.limit.settings.name;
         let mut line = Vec::with_capacity(name.len() + 50);

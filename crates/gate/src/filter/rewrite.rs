@@ -80,7 +80,7 @@ impl Filter for Path {
     }
 }
 
-/// The text with everything escaped that may not stand in a target.
+/// Returns the text with everything escaped that may not stand in a target.
 fn escaped(text: &[u8]) -> String {
     let mut out = String::with_capacity(text.len());
     for &byte in text {

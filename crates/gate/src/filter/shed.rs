@@ -103,7 +103,7 @@ impl Lateness {
         self.looks.push_back((now, late));
     }
 
-    /// The least of the last second; zero where there was no whole second of looks.
+    /// Returns the least of the last second; zero where there was no whole second of looks.
     fn least(&self) -> Duration {
         let (Some(begun), Some((last, _))) = (self.begun, self.looks.back()) else { return Duration::ZERO };
         if last.saturating_duration_since(begun) < WINDOW {

@@ -70,8 +70,8 @@ impl Filter for Span {
     }
 }
 
-/// The trace's id and the flags of a parent (§3.2): version, id, span, flags. A later version may have more
-/// behind.
+/// Returns the trace's id and the flags of a parent (§3.2): version, id, span, flags. A later version may
+/// have more behind.
 fn parent(line: &[u8]) -> Option<(&str, &str)> {
     let line = str::from_utf8(line).ok()?;
     let mut parts = line.split('-');

@@ -80,8 +80,8 @@ pub struct Group {
 }
 
 impl Group {
-    /// A group. Servers of `before` with the same address and weight are taken over with all that is known of
-    /// them.
+    /// Makes a group. Servers of `before` with the same address and weight are taken over with all that is
+    /// known of them.
     pub fn new(
         name: impl Into<String>,
         servers: Vec<Server>,
@@ -134,7 +134,7 @@ impl Group {
         }
     }
 
-    /// How it is guarded.
+    /// Returns how it is guarded.
     pub fn guards(&self) -> &Guards {
         &self.guards
     }
@@ -143,17 +143,17 @@ impl Group {
         &self.shields
     }
 
-    /// Its name.
+    /// Returns its name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its servers, in the order in which they are written.
+    /// Returns its servers, in the order in which they are written.
     pub fn servers(&self) -> &[Arc<Server>] {
         &self.servers
     }
 
-    /// How it chooses.
+    /// Returns how it chooses.
     pub fn balance(&self) -> &Balance {
         &self.balance
     }
@@ -262,7 +262,7 @@ impl Group {
         }
     }
 
-    /// A client's request begins, which brings a part of the budget for repeats.
+    /// Notes that a client's request begins, which brings a part of the budget for repeats.
     pub fn request_begins(&self) {
         // Of two at the same moment one counts: the budget is a share, no account.
         if let Ok(mut budget) = self.budget.try_lock() {
@@ -270,23 +270,24 @@ impl Group {
         }
     }
 
-    /// Whether a request may be sent to another server after it failed at one that it may have reached; it is
-    /// counted if so. Repeats stay a share of the requests, so that a group in trouble does not get twice its
-    /// load.
+    /// Returns whether a request may be sent to another server after it failed at one that it may have
+    /// reached; it is counted if so. Repeats stay a share of the requests, so that a group in trouble does
+    /// not get twice its load.
     pub fn may_repeat(&self, now: Nanos) -> bool {
         let may = self.budget.lock().unwrap_or_else(PoisonError::into_inner).repeat(now);
         self.repeated.fetch_add(u64::from(may), Ordering::Relaxed);
         may
     }
 
-    /// Whether one more server may be left out.
+    /// Returns whether one more server may be left out.
     fn can_spare_one(&self, now: Nanos) -> bool {
         let out = self.servers.iter().filter(|server| server.state(now) != State::Up).count();
         self.guards.ejection.allows(self.servers.len(), out)
     }
 }
 
-/// The hash of a key. Without a random seed: every process of one build sends a key to the same server.
+/// Returns the hash of a key. Without a random seed: every process of one build sends a key to the same
+/// server.
 pub fn hash(key: &(impl Hash + ?Sized)) -> u64 {
     let mut hasher = DefaultHasher::new();
     key.hash(&mut hasher);
@@ -312,17 +313,17 @@ pub struct Pick {
 }
 
 impl Pick {
-    /// The server.
+    /// Returns the server.
     pub fn server(&self) -> &Arc<Server> {
         &self.server
     }
 
-    /// The server's group.
+    /// Returns the server's group.
     pub fn group(&self) -> &Arc<Group> {
         &self.group
     }
 
-    /// Its place in the group, for `tried`.
+    /// Returns its place in the group, for `tried`.
     pub fn place(&self) -> usize {
         self.at
     }
@@ -342,7 +343,7 @@ impl Pick {
         self.clock.set(Some((clock, epoch)));
     }
 
-    /// It answered, in so much time until the head.
+    /// Notes that it answered, in so much time until the head.
     pub fn succeeded(&self, took: Nanos, now: Nanos) {
         self.told.set(true);
         self.server.latency().observe(took, now);
@@ -350,8 +351,8 @@ impl Pick {
         self.server.succeeded(&self.group.guards.ejection, now);
     }
 
-    /// It failed. Counts as a slow answer, or a server that refuses at once would look like the fastest.
-    /// Returns whether it is left out from now on.
+    /// Notes that it failed. Counts as a slow answer, or a server that refuses at once would look like the
+    /// fastest. Returns whether it is left out from now on.
     pub fn failed(&self, now: Nanos, random: u64) -> bool {
         self.told.set(true);
         self.server.latency().observe(PENALTY, now);

@@ -114,7 +114,7 @@ impl Default for Retry {
 }
 
 impl Retry {
-    /// The wait before a repeat, where `done` have been made; `None`: no more.
+    /// Returns the wait before a repeat, where `done` have been made; `None`: no more.
     ///
     /// `another`: there is a server that was not tried. Without `times` only such a server is asked.
     pub fn wait(&self, done: u32, another: bool, random: u64) -> Option<Duration> {
@@ -260,7 +260,8 @@ impl Group {
         }
     }
 
-    /// How long a request waits for its answer before a second server gets it too; `None`: it stays with one.
+    /// Returns how long a request waits for its answer before a second server gets it too; `None`: it stays
+    /// with one.
     pub fn hedge_after(&self) -> Option<Duration> {
         match self.guards().hedge? {
             Hedge::After(span) => Some(span),
@@ -268,7 +269,7 @@ impl Group {
         }
     }
 
-    /// What the breaker lets through; `None`: there is none.
+    /// Returns what the breaker lets through; `None`: there is none.
     pub fn breaker(&self, now: Nanos) -> Option<State> {
         let breaker = self.shields().breaker.as_ref()?;
         Some(breaker.lock().unwrap_or_else(PoisonError::into_inner).state(now))

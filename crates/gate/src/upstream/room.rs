@@ -56,7 +56,7 @@ impl State {
 }
 
 impl Room {
-    /// Room for so many connections, at least one.
+    /// Makes room for so many connections, at least one.
     pub fn new(most: usize) -> Arc<Room> {
         let state = State {
             most: most.max(1),
@@ -82,7 +82,7 @@ impl Room {
         state.grant();
     }
 
-    /// Most connections.
+    /// Returns the most connections.
     pub fn most(&self) -> usize {
         self.state().most
     }
@@ -97,12 +97,12 @@ impl Room {
         self.state().line.len()
     }
 
-    /// Times a task found no room.
+    /// Returns how often a task found no room.
     pub fn waits(&self) -> u64 {
         self.state().joined
     }
 
-    /// A permit, if there is room now and no task is in line.
+    /// Returns a permit, if there is room now and no task is in line.
     pub fn try_permit(self: &Arc<Room>) -> Option<Permit> {
         let mut state = self.state();
         if state.used >= state.most || !state.line.is_empty() {
@@ -112,7 +112,7 @@ impl Room {
         Some(Permit { room: Arc::clone(self) })
     }
 
-    /// A permit; waits in line where there is no room.
+    /// Returns a permit; waits in line where there is no room.
     pub fn permit(self: &Arc<Room>) -> impl Future<Output = Permit> + use<> {
         Waiting { room: Arc::clone(self), number: None }
     }

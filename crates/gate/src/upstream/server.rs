@@ -106,7 +106,7 @@ impl Address {
     }
 }
 
-/// A path that can be written into a request line as it is.
+/// Returns a path that can be written into a request line as it is.
 fn target(path: &str) -> Result<String, BadAddress> {
     let odd = |byte: u8| {
         matches!(byte, b'?' | b'#' | b'"' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{' | b'|' | b'}')
@@ -160,7 +160,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server that nothing is known of.
+    /// Makes a server that nothing is known of.
     pub fn new(address: Address, weight: u32) -> Server {
         let name = address.to_string();
         Server {
@@ -185,19 +185,19 @@ impl Server {
         }
     }
 
-    /// The same, for requests that no other server of the group can have.
+    /// Returns the same, for requests that no other server of the group can have.
     #[must_use]
     pub fn as_backup(mut self, backup: bool) -> Server {
         self.backup = backup;
         self
     }
 
-    /// Whether it gets only requests that no other server can have.
+    /// Returns whether it gets only requests that no other server can have.
     pub fn is_backup(&self) -> bool {
         self.backup
     }
 
-    /// Where it listens.
+    /// Returns where it listens.
     pub fn address(&self) -> &Address {
         &self.address
     }
@@ -207,12 +207,12 @@ impl Server {
         &self.name
     }
 
-    /// A number that follows from its address: for hash rings and cookies.
+    /// Returns a number that follows from its address: for hash rings and cookies.
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// Its share beside others.
+    /// Returns its share beside others.
     pub fn weight(&self) -> u32 {
         self.weight
     }
@@ -231,13 +231,13 @@ impl Server {
         self.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// How slow it is taken for by the choice of servers: with penalties for failures, and forgotten with
-    /// time.
+    /// Returns how slow it is taken for by the choice of servers: with penalties for failures, and forgotten
+    /// with time.
     pub fn latency(&self) -> &PeakEwma {
         &self.latency
     }
 
-    /// How long the heads of its answers took of late, for people; `None` before the first one.
+    /// Returns how long the heads of its answers took of late, for people; `None` before the first one.
     pub fn took(&self) -> Option<Duration> {
         let took = self.took.load(Ordering::Relaxed);
         (took > 0).then(|| Duration::from_nanos(took))
@@ -251,7 +251,7 @@ impl Server {
         self.took.store(next.max(1), Ordering::Relaxed);
     }
 
-    /// What it is at `now`.
+    /// Returns what it is at `now`.
     pub fn state(&self, now: Nanos) -> State {
         if !self.healthy.load(Ordering::Relaxed) {
             return State::Down;
@@ -281,7 +281,7 @@ impl Server {
         changed
     }
 
-    /// Why its last check was bad; `None`: it was good, or there was none.
+    /// Returns why its last check was bad; `None`: it was good, or there was none.
     pub fn complaint(&self) -> Option<String> {
         self.complaint.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -296,13 +296,13 @@ impl Server {
         (share * 100.0) as u32
     }
 
-    /// A request was answered well.
+    /// Notes that a request was answered well.
     pub fn succeeded(&self, settings: &ejection::Settings, now: Nanos) {
         self.ejection.lock().unwrap_or_else(PoisonError::into_inner).succeeded(settings, now);
     }
 
-    /// A request failed. `may`: the group can do without this server. Returns whether it is left out from now
-    /// on.
+    /// Notes that a request failed. `may`: the group can do without this server. Returns whether it is left
+    /// out from now on.
     pub fn failed(&self, settings: &ejection::Settings, now: Nanos, may: bool, random: u64) -> bool {
         self.failed.fetch_add(1, Ordering::Relaxed);
         let mut ejection = self.ejection.lock().unwrap_or_else(PoisonError::into_inner);

@@ -39,7 +39,7 @@ const READ_BYTES: usize = 64 << 10;
 /// Bytes that are gathered before one write to the file.
 const WRITE_BYTES: usize = 64 << 10;
 
-/// A file without a name, made on a thread of the blocking pool: a full disk may take long to say so.
+/// Returns a file without a name, made on a thread of the blocking pool: a full disk may take long to say so.
 async fn unnamed(folder: &Path) -> io::Result<File> {
     let folder = folder.to_owned();
     let made = ringroad_engine::spawn_blocking(move || tempfile::tempfile_in(&folder)).await;
@@ -110,17 +110,17 @@ impl Collected {
         Ok(bytes)
     }
 
-    /// Bytes of the body.
+    /// Returns how many bytes the body has.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// Whether all of it is in memory.
+    /// Returns whether all of it is in memory.
     pub fn is_in_memory(&self) -> bool {
         self.file.is_none()
     }
 
-    /// The body, from its beginning.
+    /// Returns the body, from its beginning.
     pub fn body(self: &Rc<Collected>) -> RequestBody {
         if self.size == 0 && self.trailers.is_empty() {
             return RequestBody::empty();
@@ -222,7 +222,7 @@ impl Inner {
 pub struct Abandoned;
 
 impl Spool {
-    /// An empty one.
+    /// Makes an empty spool.
     pub fn new(limits: Limits) -> Rc<Spool> {
         Rc::new(Spool { limits, inner: RefCell::default() })
     }
@@ -315,7 +315,7 @@ impl Spool {
         .await
     }
 
-    /// The reading side; there is one.
+    /// Returns the reading side; there is one.
     pub fn reader(self: &Rc<Spool>) -> Reader {
         Reader { spool: Rc::clone(self), read: None }
     }

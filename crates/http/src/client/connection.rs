@@ -41,7 +41,7 @@ pub(super) enum Failed {
 }
 
 impl Failed {
-    /// The step of the exchange that this error belongs to.
+    /// Returns the step of the exchange that this error belongs to.
     pub(super) fn at(&self) -> FailedAt {
         match self {
             Failed::Unanswered(_) => FailedAt::Head,
@@ -138,7 +138,7 @@ impl Connection {
         })
     }
 
-    /// The next part of the body.
+    /// Returns the next part of the body.
     pub(super) async fn part(&mut self, scratch: &RefCell<Scratch>) -> Result<Part, BodyError> {
         let Connection { stream, reader, outgoing, unsent } = self;
         let mut both = Both { stream, outgoing, unsent, reached: None, sends_first: false };

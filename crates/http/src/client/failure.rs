@@ -51,9 +51,10 @@ pub enum SentSoFar {
 }
 
 impl FailedAt {
-    /// Whether a request that failed at this step may be sent again, to this server or another: nothing of it
-    /// was sent; or its method is idempotent (RFC 9110 §9.2.2) and no byte of a response has come. What is
-    /// left to the caller: whether it still has the body, and for how long and how often it tries.
+    /// Returns whether a request that failed at this step may be sent again, to this server or another:
+    /// nothing of it was sent; or its method is idempotent (RFC 9110 §9.2.2) and no byte of a response has
+    /// come. What is left to the caller: whether it still has the body, and for how long and how often it
+    /// tries.
     pub fn may_repeat(self, sent: SentSoFar, method: Method) -> bool {
         let idempotent = !matches!(method, Method::Post | Method::Patch | Method::Connect | Method::Other);
         match self {

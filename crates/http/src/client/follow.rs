@@ -35,7 +35,7 @@ impl Retries {
         Retries { count, base: Duration::from_millis(100), longest: Duration::from_secs(5) }
     }
 
-    /// The pause before repeat `number`, from 0 on.
+    /// Returns the pause before repeat `number`, from 0 on.
     fn pause(self, number: u32) -> Duration {
         let nanos = |span: Duration| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
         let random = u64::from_le_bytes(random());
@@ -57,7 +57,7 @@ pub(super) struct Follow {
 }
 
 impl Follow {
-    /// Whether there is nothing to do.
+    /// Returns whether there is nothing to do.
     pub(super) fn is_off(&self) -> bool {
         self.redirects == 0 && self.retries.is_none() && self.jar.is_none()
     }
@@ -188,7 +188,7 @@ impl ClientRequest {
         (self, Some(spare))
     }
 
-    /// The request that a response asks for instead; `None`: it is no redirect.
+    /// Returns the request that a response asks for instead; `None`: it is no redirect.
     fn redirected(
         mut self,
         response: &ClientResponse,
@@ -220,7 +220,7 @@ impl ClientRequest {
     }
 }
 
-/// Whether another try may have a better answer, and harms nothing.
+/// Returns whether another try may have a better answer, and harms nothing.
 fn may_pass(method: Method, status: Status) -> bool {
     let idempotent = !matches!(method, Method::Post | Method::Patch | Method::Connect | Method::Other);
     let passing = [
@@ -232,7 +232,7 @@ fn may_pass(method: Method, status: Status) -> bool {
     idempotent && passing.contains(&status)
 }
 
-/// How long the server asks to wait: seconds, or a date.
+/// Returns how long the server asks to wait: seconds, or a date.
 fn retry_after(line: Option<&str>) -> Option<Duration> {
     let line = line?.trim();
     if let Ok(seconds) = line.parse() {

@@ -83,7 +83,7 @@ impl State {
         self.waiting.take().into_iter().for_each(Waker::wake);
     }
 
-    /// Whether the server bears to be asked for a sign of life now; if so, it is counted.
+    /// Returns whether the server bears to be asked for a sign of life now; if so, it is counted.
     fn may_ask(&self) -> bool {
         if self.asks.get().is_some_and(|within| within.is_some()) {
             return false;
@@ -230,13 +230,13 @@ impl Http2Connection {
         Ok(Http2Connection { sender, state })
     }
 
-    /// Whether a further request may be sent on it, as far as is known.
+    /// Returns whether a further request may be sent on it, as far as is known.
     pub fn is_usable(&self) -> bool {
         !self.state.over.get()
     }
 
-    /// Whether a frame of the server's has begun and is not complete. A server that leaves it at that on a
-    /// connection without a request can answer none there.
+    /// Returns whether a frame of the server's has begun and is not complete. A server that leaves it at that
+    /// on a connection without a request can answer none there.
     pub fn is_within_frame(&self) -> bool {
         self.state.heard.is_within()
     }
@@ -246,8 +246,8 @@ impl Http2Connection {
         self.state.heard.frames()
     }
 
-    /// Whether the server was asked for a sign of life ([`ask_for_life`](Self::ask_for_life)), and has not
-    /// given one yet.
+    /// Returns whether the server was asked for a sign of life ([`ask_for_life`](Self::ask_for_life)), and
+    /// has not given one yet.
     pub fn is_doubted(&self) -> bool {
         self.state.asks.get().is_some_and(|within| within.is_some())
     }
@@ -290,7 +290,8 @@ impl Http2Connection {
         self.send_with(request, |_, _| {}).await
     }
 
-    /// The same, with what is said before the response: each head of 1xx, of which the first 16 are told.
+    /// Returns the same, with what is said before the response: each head of 1xx, of which the first 16 are
+    /// told.
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -320,7 +321,7 @@ impl Http2Connection {
         sender.send_request(head, false).map_err(|why| self.ended(why))
     }
 
-    /// Whether the server takes extended CONNECT (RFC 8441 §3). Its settings are waited for.
+    /// Returns whether the server takes extended CONNECT (RFC 8441 §3). Its settings are waited for.
     pub(super) async fn takes_tunnels(&self) -> bool {
         let state = &self.state;
         if !state.settled.get() && !self.sender.is_extended_connect_protocol_enabled() {
@@ -342,7 +343,7 @@ impl Http2Connection {
         &self.state.traffic
     }
 
-    /// The server's address, and the results of the TLS handshake.
+    /// Returns the server's address, and the results of the TLS handshake.
     pub(super) fn facts(&self) -> (Option<SocketAddr>, Option<Arc<crate::tls::Info>>) {
         (self.state.peer, self.state.tls.clone())
     }
@@ -352,7 +353,7 @@ impl Http2Connection {
         OpenTunnel(self.clone())
     }
 
-    /// What a stream's answer, or its error, says about the request and the connection.
+    /// Returns what a stream's answer, or its error, says about the request and the connection.
     pub(super) fn answered<R>(&self, response: Result<R, ::h2::Error>) -> Result<R, Failure> {
         response.map_err(|why| {
             let refused = why.is_reset() && why.reason() == Some(Reason::REFUSED_STREAM);
@@ -427,8 +428,8 @@ pub(super) fn error(why: ::h2::Error) -> ClientError {
     }
 }
 
-/// A target in which what no `:path` has (RFC 9113 §8.3.1, RFC 3986 §3.4) and HTTP/1.1 clients send all the
-/// same is escaped.
+/// Returns a target in which what no `:path` has (RFC 9113 §8.3.1, RFC 3986 §3.4) and HTTP/1.1 clients send
+/// all the same is escaped.
 fn escaped(target: &str) -> String {
     let mut escaped = String::with_capacity(target.len() + 32);
     for character in target.chars() {
@@ -443,7 +444,7 @@ fn escaped(target: &str) -> String {
     escaped
 }
 
-/// The URL of these parts.
+/// Returns the URL of these parts.
 pub(super) fn uri_of(scheme: &str, authority: &str, target: &str) -> Result<::http::Uri, ClientError> {
     let wrong = |what: &str| ClientError::Url {
         url: format!("{scheme}://{authority}{target}"),
@@ -457,7 +458,7 @@ pub(super) fn uri_of(scheme: &str, authority: &str, target: &str) -> Result<::ht
     ::http::Uri::from_parts(uri).map_err(|_| wrong(target))
 }
 
-/// The head as the `h2` crate has it, and the body if there is one.
+/// Returns the head as the `h2` crate has it, and the body if there is one.
 fn head_of(request: Http2Request<'_>) -> Result<(::http::Request<()>, Option<Pieces>), ClientError> {
     let uri = uri_of(request.scheme, request.authority, request.target)?;
     let mut head = ::http::Request::new(());
@@ -532,32 +533,32 @@ pub struct Http2Response {
 }
 
 impl Http2Response {
-    /// The status.
+    /// Returns the status.
     pub fn status(&self) -> Status {
         self.status
     }
 
-    /// The header lines, with names in lower case; those that follow from the body are left out.
+    /// Returns the header lines, with names in lower case; those that follow from the body are left out.
     pub fn lines(&self) -> &FieldBlock {
         &self.lines
     }
 
-    /// The first header line of this name, in any case, if it is ASCII or UTF-8.
+    /// Returns the first header line of this name, in any case, if it is ASCII or UTF-8.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.lines.get(name).and_then(|value| str::from_utf8(value).ok())
     }
 
-    /// The length of the body, as `Content-Length` says it.
+    /// Returns the length of the body, as `Content-Length` says it.
     pub fn content_length(&self) -> Option<u64> {
         self.length
     }
 
-    /// Whether all of it has come and was taken, trailers too.
+    /// Returns whether all of it has come and was taken, trailers too.
     pub fn is_complete(&self) -> bool {
         self.ended || self.body.is_end_stream()
     }
 
-    /// The next piece of the body; `None` at its end. Flow control goes on with what is taken here.
+    /// Returns the next piece of the body; `None` at its end. Flow control goes on with what is taken here.
     ///
     /// # Errors
     /// The stream or its connection ended before the body.
@@ -597,7 +598,7 @@ impl Http2Response {
         Poll::Ready(None)
     }
 
-    /// Whether a stream that ended so has brought the whole response: the server wants no more of the
+    /// Returns whether a stream that ended so has brought the whole response: the server wants no more of the
     /// request, and says so by a reset behind its response (RFC 9113 §8.1).
     fn is_all(&self, why: &::h2::Error) -> bool {
         let wants_no_more = why.is_reset() && why.is_remote() && why.reason() == Some(Reason::NO_ERROR);
@@ -605,7 +606,7 @@ impl Http2Response {
         wants_no_more && is_all
     }
 
-    /// Lines that came behind the body, once it has ended.
+    /// Returns the lines that came behind the body, once it has ended.
     pub fn trailers(&self) -> &[(String, Vec<u8>)] {
         &self.trailers
     }
@@ -615,7 +616,7 @@ impl Http2Response {
         std::mem::take(&mut self.trailers)
     }
 
-    /// All that is left of the body.
+    /// Returns all that is left of the body.
     ///
     /// # Errors
     /// As [`next`](Self::next); [`BodyError::TooLong`].

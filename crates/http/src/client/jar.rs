@@ -88,7 +88,7 @@ impl CookieJar {
         all.push(cookie);
     }
 
-    /// The value of `Cookie` for a request; `None` without cookies. Longer paths come first.
+    /// Returns the value of `Cookie` for a request; `None` without cookies. Longer paths come first.
     pub(super) fn value(&self, target: &Target) -> Option<String> {
         let (host, now) = (target.host.to_ascii_lowercase(), SystemTime::now());
         let path = target.path.split('?').next().unwrap_or("/");
@@ -177,14 +177,14 @@ fn default_path(target: &str) -> String {
     }
 }
 
-/// Whether the host is the domain, or in it (RFC 6265 §5.1.3).
+/// Returns whether the host is the domain, or in it (RFC 6265 §5.1.3).
 fn is_beneath(host: &str, domain: &str) -> bool {
     host == domain
         || (host.parse::<IpAddr>().is_err()
             && host.strip_suffix(domain).is_some_and(|front| front.ends_with('.')))
 }
 
-/// Whether the path is the cookie's, or beneath it (RFC 6265 §5.1.4).
+/// Returns whether the path is the cookie's, or beneath it (RFC 6265 §5.1.4).
 fn is_within(path: &str, of_cookie: &str) -> bool {
     path.strip_prefix(of_cookie)
         .is_some_and(|rest| rest.is_empty() || of_cookie.ends_with('/') || rest.starts_with('/'))

@@ -108,8 +108,8 @@ impl<K: Eq + Hash + Clone + 'static, C: Receive + 'static> KeptConnections<K, C>
         KeptConnections::bounded(most, usize::MAX)
     }
 
-    /// The same, that keeps at most `most_of_all` connections for all servers together. One more has that
-    /// closed which was used longest ago.
+    /// Returns the same, that keeps at most `most_of_all` connections for all servers together. One more has
+    /// that closed which was used longest ago.
     pub fn bounded(most: usize, most_of_all: usize) -> KeptConnections<K, C> {
         let (idle, kept, looks) = (RefCell::default(), Cell::new(0), Cell::new(false));
         let most = Cell::new(most);
@@ -281,8 +281,8 @@ impl<K, C> fmt::Debug for KeptConnections<K, C> {
     }
 }
 
-/// How long a connection may be kept if its server said so in `Keep-Alive`: a second less than it says, so
-/// that a request does not cross the server's close; never longer than `most`.
+/// Returns how long a connection may be kept if its server said so in `Keep-Alive`: a second less than it
+/// says, so that a request does not cross the server's close; never longer than `most`.
 pub fn keep_for(keep_alive: Option<&[u8]>, most: Duration) -> Duration {
     let told = keep_alive.and_then(|value| {
         let value = str::from_utf8(value).ok()?;

@@ -27,7 +27,7 @@ pub(super) fn resolve(base: &str, reference: &str) -> String {
     format!("{scheme}://{authority}{target}")
 }
 
-/// Whether it begins with a scheme: letters, digits, `+`, `-` and `.` before a colon.
+/// Returns whether it begins with a scheme: letters, digits, `+`, `-` and `.` before a colon.
 fn has_scheme(reference: &str) -> bool {
     reference.split_once(':').is_some_and(|(scheme, _)| {
         scheme.starts_with(|first: char| first.is_ascii_alphabetic())
@@ -56,7 +56,7 @@ fn without_dots(path: &str) -> String {
     format!("/{}", kept.join("/"))
 }
 
-/// Whether two URLs have the same scheme, host and port as they are written.
+/// Returns whether two URLs have the same scheme, host and port as they are written.
 pub(super) fn same_origin(one: &super::Target, other: &super::Target) -> bool {
     one.is_secure == other.is_secure && one.port == other.port && one.host.eq_ignore_ascii_case(&other.host)
 }

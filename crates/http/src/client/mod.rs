@@ -442,7 +442,7 @@ impl ClientRequest {
     }
 }
 
-/// The failure of a request that came so far.
+/// Returns the failure of a request that came so far.
 fn failed(why: Failed, reached: &Cell<(FailedAt, SentSoFar)>) -> Failure {
     let (at, sent) = reached.get();
     match why {

@@ -109,17 +109,17 @@ impl Outgoing {
         Outgoing::Going(sending)
     }
 
-    /// Whether all of the request is sent.
+    /// Returns whether all of the request is sent.
     pub(super) fn is_sent(&self) -> bool {
         matches!(self, Outgoing::Sent)
     }
 
-    /// Whether it is being sent.
+    /// Returns whether it is being sent.
     pub(super) fn is_going(&self) -> bool {
         matches!(self, Outgoing::Going(_))
     }
 
-    /// Why it was cut off, which is told once.
+    /// Returns why it was cut off, which is told once.
     pub(super) fn take_failure(&mut self) -> Option<ClientError> {
         match self {
             Outgoing::Cut { why } => why.take(),
@@ -171,7 +171,7 @@ impl Both<'_> {
     }
 }
 
-/// Whether a send has failed because the peer is gone.
+/// Returns whether a send has failed because the peer is gone.
 fn is_of_the_peer(why: &Error) -> bool {
     let errno = why.raw_os_error().map(Errno::from_raw_os_error);
     matches!(

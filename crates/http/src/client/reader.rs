@@ -52,13 +52,13 @@ pub struct ResponseReader {
 }
 
 impl ResponseReader {
-    /// Of a connection just opened.
+    /// Makes the reader of a connection that was just opened.
     pub fn new() -> ResponseReader {
         ResponseReader::default()
     }
 
-    /// The head of the response to a request like this, which is sent or being sent. What is said before it
-    /// (1xx) is passed over.
+    /// Returns the head of the response to a request like this, which is sent or being sent. What is said
+    /// before it (1xx) is passed over.
     ///
     /// # Errors
     /// Any; after one the connection is of no use.
@@ -71,7 +71,7 @@ impl ResponseReader {
         self.head_with(from, scratch, asked, |_| {}).await
     }
 
-    /// The same, with what is said before it: each head of 1xx but 101, of which there are at most
+    /// Returns the same, with what is said before it: each head of 1xx but 101, of which there are at most
     /// [`Limits::interim_responses`](ringroad_wire::Limits). `interim` must not use `scratch`.
     ///
     /// # Errors
@@ -125,8 +125,8 @@ impl ResponseReader {
         }
     }
 
-    /// The head at the front of what has come, with nothing before it: read where it lies, and what is behind
-    /// it stays there. One that is not whole is taken in.
+    /// Returns the head at the front of what has come, with nothing before it: read where it lies, and what
+    /// is behind it stays there. One that is not whole is taken in.
     fn head_in(
         &mut self,
         scratch: &RefCell<Scratch>,
@@ -163,18 +163,18 @@ impl ResponseReader {
         self.input.extend_from_slice(more);
     }
 
-    /// Whether the response is over, its body with it.
+    /// Returns whether the response is over, its body with it.
     pub fn is_complete(&self) -> bool {
         matches!(self.responses.phase(), Phase::Idle | Phase::Closed)
     }
 
-    /// Whether the connection can have another request.
+    /// Returns whether the connection can have another request.
     pub fn is_idle(&self) -> bool {
         self.responses.phase() == Phase::Idle && self.used == self.input.len() && self.behind.is_none()
     }
 
-    /// What has come of the body already, unless that is much: then it is the next piece, without a copy. An
-    /// error comes again with that.
+    /// Returns what has come of the body already, unless that is much: then it is the next piece, without a
+    /// copy. An error comes again with that.
     pub fn ready(&mut self, scratch: &RefCell<Scratch>) -> Vec<u8> {
         let mut all = Vec::new();
         let parsed = self.parse(scratch, &mut all);
@@ -224,7 +224,7 @@ impl ResponseReader {
         }
     }
 
-    /// The next piece of the body, of at most 64 KiB or as it was framed; `None` at its end.
+    /// Returns the next piece of the body, of at most 64 KiB or as it was framed; `None` at its end.
     ///
     /// # Errors
     /// Any but [`ReadError::Unanswered`]; after one the connection is of no use.
@@ -292,12 +292,12 @@ impl ResponseReader {
         None
     }
 
-    /// Lines that came behind the body, once it has ended: names and values.
+    /// Takes the lines that came behind the body, once it has ended: names and values.
     pub fn take_trailers(&mut self) -> Vec<(String, Vec<u8>)> {
         std::mem::take(&mut self.trailers)
     }
 
-    /// What has come and was not used: after 101 it belongs to the other protocol.
+    /// Returns what has come and was not used: after 101 it belongs to the other protocol.
     pub fn into_rest(self) -> Vec<u8> {
         let ResponseReader { mut input, used, behind, .. } = self;
         input.drain(..used);
@@ -308,7 +308,7 @@ impl ResponseReader {
     }
 }
 
-/// Whether it is to be answered with in one piece if it is all, copied behind the head.
+/// Returns whether it is to be answered with in one piece if it is all, copied behind the head.
 fn is_short(behind: &mut ringroad_engine::Result<Lease>) -> bool {
     matches!(behind, Ok(lease) if !lease.is_empty() && lease.len() < ALONE_BYTES_MIN)
 }

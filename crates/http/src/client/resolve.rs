@@ -39,8 +39,8 @@ async fn resolve(host: &str) -> io::Result<Arc<[IpAddr]>> {
     poll_fn(|context| NAMES.poll(host, context)).await
 }
 
-/// The addresses of `host`, a name or an address without brackets, with this port. An IPv6 address may have a
-/// zone: `fe80::1%eth0`.
+/// Returns the addresses of `host`, a name or an address without brackets, with this port. An IPv6 address
+/// may have a zone: `fe80::1%eth0`.
 ///
 /// # Errors
 /// What the system said, or the zone is no interface of this machine.

@@ -49,27 +49,27 @@ impl ClientResponse {
         response
     }
 
-    /// The status.
+    /// Returns the status.
     pub fn status(&self) -> Status {
         self.head.view().status()
     }
 
-    /// The version.
+    /// Returns the version.
     pub fn version(&self) -> Version {
         self.head.view().version()
     }
 
-    /// The header lines.
+    /// Returns the header lines.
     pub fn headers(&self) -> Fields<'_> {
         self.head.view().fields()
     }
 
-    /// The first header line of this name, in any case, if it is ASCII or UTF-8.
+    /// Returns the first header line of this name, in any case, if it is ASCII or UTF-8.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers().get(name).and_then(|value| str::from_utf8(value).ok())
     }
 
-    /// The next piece of the body; `None` at its end.
+    /// Returns the next piece of the body; `None` at its end.
     ///
     /// # Errors
     /// The connection ended before the body, the body breaks the protocol, or the client's time is over.
@@ -107,12 +107,12 @@ impl ClientResponse {
         }
     }
 
-    /// Lines that came behind the body, once it has ended.
+    /// Returns the lines that came behind the body, once it has ended.
     pub fn trailers(&self) -> &[(String, Vec<u8>)] {
         &self.trailers
     }
 
-    /// All that is left of the body.
+    /// Returns all that is left of the body.
     ///
     /// # Errors
     /// As [`next`](Self::next); [`BodyError::TooLong`].
@@ -129,7 +129,7 @@ impl ClientResponse {
         Ok(all)
     }
 
-    /// The body as text; at most 64 MiB.
+    /// Returns the body as text; at most 64 MiB.
     ///
     /// # Errors
     /// As [`bytes`](Self::bytes); [`BodyError::NotText`].
@@ -138,7 +138,7 @@ impl ClientResponse {
         String::from_utf8(bytes).map_err(|_| BodyError::NotText)
     }
 
-    /// The body, which is JSON, as a value; at most 64 MiB.
+    /// Returns the body, which is JSON, as a value; at most 64 MiB.
     ///
     /// # Errors
     /// As [`bytes`](Self::bytes); [`BodyError::Json`].

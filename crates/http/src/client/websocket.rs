@@ -45,7 +45,8 @@ impl Client {
 }
 
 impl WebSocketRequest {
-    /// The same with one more header line; what is wrong with it is reported when the session is opened.
+    /// Returns the same with one more header line; what is wrong with it is reported when the session is
+    /// opened.
     pub fn header(mut self, name: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> WebSocketRequest {
         if let Err(why) = self.fields.push(name.as_ref(), value.as_ref()) {
             self.wrong = self.wrong.or(Some(why));
@@ -53,7 +54,7 @@ impl WebSocketRequest {
         self
     }
 
-    /// The same held to these options. `protocols` and `compress` are offered to the server.
+    /// Returns the same held to these options. `protocols` and `compress` are offered to the server.
     pub fn options(mut self, options: &Options) -> WebSocketRequest {
         self.options = options.clone();
         self
@@ -140,7 +141,7 @@ impl WebSocketRequest {
     }
 }
 
-/// The subprotocol and the compression that a server's head agrees to, if they were offered.
+/// Returns the subprotocol and the compression that a server's head agrees to, if they were offered.
 pub(super) fn agreed(
     protocol: Option<&str>,
     extensions: &str,

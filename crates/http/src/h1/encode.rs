@@ -115,7 +115,7 @@ pub(super) fn head(
     begin(out, cache, reply, status, content_type, fields).finish(size)
 }
 
-/// A head up to what follows from the body.
+/// Returns a head up to what follows from the body.
 #[inline]
 fn begin<'a>(
     out: &'a mut Vec<u8>,

@@ -51,7 +51,7 @@ pub(super) struct Memo {
 }
 
 impl Memo {
-    /// The whole answer to be copied, with `ready` before its length.
+    /// Returns the whole answer to be copied, with `ready` before its length.
     #[inline]
     pub(super) fn answer(&mut self, ready: &[u8], kind: Option<ContentType>, body: &'static [u8]) -> &[u8] {
         if !std::ptr::eq(self.body, body) || self.kind != kind || self.text.is_empty() {
@@ -88,7 +88,7 @@ impl HeadCache {
         cache
     }
 
-    /// The date as text, if responses have one.
+    /// Returns the date as text, if responses have one.
     pub(crate) fn date(&self) -> Option<&[u8]> {
         self.today.as_ref().map(|today| &today.text[..])
     }
@@ -117,7 +117,7 @@ impl HeadCache {
         self.ready = ready;
     }
 
-    /// The beginning of an ordinary answer's head, if that is what it is.
+    /// Returns the beginning of an ordinary answer's head, if that is what it is.
     #[inline]
     pub(super) fn ready(&self, reply: ReplyTo, response: &Response) -> Option<&[u8]> {
         let ordinary = reply.keep_alive

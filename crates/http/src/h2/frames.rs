@@ -47,7 +47,7 @@ impl Walk {
         Walk(Place::Preface { seen: 0 })
     }
 
-    /// Whether the last frame is complete, and the next one has not begun.
+    /// Returns whether the last frame is complete, and the next one has not begun.
     pub(super) fn is_between(&self) -> bool {
         matches!(self.0, Place::Header { have: 0, .. })
     }

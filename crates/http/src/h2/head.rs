@@ -36,7 +36,7 @@ pub(crate) enum Unfit {
 /// The protocol that a tunnel may carry.
 pub(crate) const WEBSOCKET: &str = "websocket";
 
-/// Whether a request asks for a tunnel that carries a protocol (extended CONNECT, RFC 8441 §4).
+/// Returns whether a request asks for a tunnel that carries a protocol (extended CONNECT, RFC 8441 §4).
 pub(crate) fn is_tunnel(parts: &Parts) -> bool {
     parts.method == ::http::Method::CONNECT && parts.extensions.get::<Protocol>().is_some()
 }
@@ -110,7 +110,7 @@ pub(crate) fn request_text(out: &mut Vec<u8>, parts: &Parts, lines_max: usize) -
     Ok(())
 }
 
-/// A head that is sent before the response; `None`: its status is none.
+/// Returns a head that is sent before the response; `None`: its status is none.
 pub(crate) fn interim_head(interim: &Interim) -> Option<::http::Response<()>> {
     let mut head = ::http::Response::new(());
     *head.status_mut() = ::http::StatusCode::from_u16(interim.status).ok()?;
@@ -128,7 +128,7 @@ fn line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Whether a line belongs to one connection of HTTP/1 only (RFC 9113 §8.2.2).
+/// Returns whether a line belongs to one connection of HTTP/1 only (RFC 9113 §8.2.2).
 fn is_of_connection(name: &HeaderName) -> bool {
     matches!(
         name.as_str(),
@@ -146,7 +146,7 @@ pub(crate) fn put(map: &mut HeaderMap, name: &[u8], value: &[u8]) {
     }
 }
 
-/// The head of a response; `length` if that is to be told.
+/// Returns the head of a response; `length` if that is to be told.
 pub(crate) fn response_head(
     response: &Response,
     length: Option<u64>,

@@ -32,7 +32,7 @@ pub(crate) struct Listening {
 }
 
 impl Listening {
-    /// Whether END_STREAM has come.
+    /// Returns whether END_STREAM has come.
     pub(crate) fn has_ended(&self) -> bool {
         self.heard.streams.borrow().get(&self.stream).copied().unwrap_or(false)
     }
@@ -72,7 +72,7 @@ impl Heard {
         self.spoken.get()
     }
 
-    /// A frame has begun and is not complete.
+    /// Returns whether a frame has begun and is not complete.
     pub(crate) fn is_within(&self) -> bool {
         !self.walk.borrow().is_between()
     }

@@ -73,7 +73,7 @@ impl Meter {
         self.turn >= FRAMES_PER_TURN
     }
 
-    /// The peer has spent what it has.
+    /// Returns whether the peer has spent what it has.
     pub(crate) fn is_exhausted(&self) -> bool {
         self.is_exhausted
     }
@@ -83,7 +83,7 @@ impl Meter {
         self.frames
     }
 
-    /// A frame or a header block has begun and is not complete.
+    /// Returns whether a frame or a header block has begun and is not complete.
     pub(crate) fn is_within(&self) -> bool {
         self.block.is_some() || !self.walk.is_between()
     }
@@ -168,7 +168,7 @@ mod tests {
         meter
     }
 
-    /// How many of these frames go through, with a turn for each.
+    /// Returns how many of these frames go through, with a turn for each.
     fn passed(meter: &mut Meter, frame: &[u8], of: usize) -> usize {
         (0..of)
             .take_while(|_| {

@@ -47,7 +47,7 @@ impl<S: Duplex> Line<S> {
 #[derive(Debug)]
 pub(crate) struct Pipe<S: Duplex>(pub(crate) Rc<Line<S>>);
 
-/// Whether it is the engine's ECANCELED.
+/// Returns whether it is the engine's ECANCELED.
 fn is_cancelled(why: &io::Error) -> bool {
     let why = why.get_ref().and_then(|why| why.downcast_ref::<ringroad_engine::Error>());
     why.is_some_and(ringroad_engine::Error::is_cancelled)

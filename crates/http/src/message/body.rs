@@ -44,20 +44,21 @@ pub enum Piece {
 }
 
 impl Body {
-    /// None.
+    /// Makes a body without bytes.
     pub const fn empty() -> Body {
         Body(Inner::Empty)
     }
 
-    /// Bytes that are always there: never copied here when they are many, and on io_uring not by the kernel
-    /// either, unless it reports that it does all the same ([`ZeroCopy`](ringroad_engine::ZeroCopy)).
+    /// Makes a body of bytes that are always there: never copied here when they are many, and on io_uring not
+    /// by the kernel either, unless it reports that it does all the same
+    /// ([`ZeroCopy`](ringroad_engine::ZeroCopy)).
     pub const fn from_static(bytes: &'static [u8]) -> Body {
         Body(Inner::Whole(Chunk::of_static(bytes)))
     }
 
-    /// These places of a regular file, as they are when they are sent: by the kernel, without a copy here
-    /// (`sendfile(2)`), after a thread of the blocking pool has read what is not in the page cache. The
-    /// file's own position does not matter and stays.
+    /// Makes a body of these places of a regular file, as they are when they are sent: by the kernel, without
+    /// a copy here (`sendfile(2)`), after a thread of the blocking pool has read what is not in the page
+    /// cache. The file's own position does not matter and stays.
     ///
     /// A file that ends before its range, or cannot be read, ends the connection, which tells the other side
     /// that the body is not complete; it is counted ([`Counters::files_cut`](crate::Counters::files_cut)).
@@ -66,9 +67,9 @@ impl Body {
         if part.left() == 0 { Body::empty() } else { Body(Inner::File(Box::new(part))) }
     }
 
-    /// What the stream gives, in chunks, as it gives it: the next piece is asked for when the last is sent. A
-    /// receiver of [`ringroad_engine::sync::bounded`] is such a stream. An error ends the connection, which
-    /// tells the other side that the body is not complete.
+    /// Returns what the stream gives, in chunks, as it gives it: the next piece is asked for when the last is
+    /// sent. A receiver of [`ringroad_engine::sync::bounded`] is such a stream. An error ends the connection,
+    /// which tells the other side that the body is not complete.
     pub fn stream<S, T>(stream: S) -> Body
     where
         S: Stream<Item = T> + 'static,
@@ -77,7 +78,7 @@ impl Body {
         Body(Inner::Stream(Box::new(Pieces { stream: Box::pin(Converted { stream }), size: None })))
     }
 
-    /// The same, of exactly `size` bytes, with `Content-Length`.
+    /// Returns the same, of exactly `size` bytes, with `Content-Length`.
     pub fn stream_of<S, T>(size: u64, stream: S) -> Body
     where
         S: Stream<Item = T> + 'static,
@@ -93,7 +94,7 @@ impl Body {
         Body(Inner::Stream(Box::new(Pieces { stream: Box::pin(Converted { stream: LeftOut }), size })))
     }
 
-    /// How many bytes it is, if that is known.
+    /// Returns how many bytes it is, if that is known.
     pub fn size(&self) -> Option<u64> {
         match &self.0 {
             Inner::Empty | Inner::Switch(_) => Some(0),
@@ -103,12 +104,12 @@ impl Body {
         }
     }
 
-    /// Whether it has no bytes.
+    /// Returns whether it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.size() == Some(0)
     }
 
-    /// The bytes, if all of them are there.
+    /// Returns the bytes, if all of them are there.
     pub fn as_bytes(&self) -> Option<&[u8]> {
         match &self.0 {
             Inner::Empty => Some(&[]),
@@ -117,7 +118,8 @@ impl Body {
         }
     }
 
-    /// All of its bytes, if they are not more than `bytes_max`: for tests, and for steps that need the whole.
+    /// Returns all of its bytes, if they are not more than `bytes_max`: for tests, and for steps that need
+    /// the whole.
     ///
     /// # Errors
     /// [`BodyError::TooLong`]; [`BodyError::Source`], if what makes the body fails.
@@ -136,7 +138,7 @@ impl Body {
         Ok(all)
     }
 
-    /// Its pieces, for a step that changes or keeps a body: a file is read by the blocking pool.
+    /// Returns its pieces, for a step that changes or keeps a body: a file is read by the blocking pool.
     pub fn into_pieces(self) -> Pin<Box<dyn Stream<Item = Result<Piece, BoxError>>>> {
         match self.0 {
             Inner::Empty | Inner::Switch(_) => Box::pin(Once(None)),
@@ -176,7 +178,7 @@ impl<S: Stream<Item: IntoPiece>> Stream for Converted<S> {
 
 /// What a stream may give.
 pub trait IntoPiece {
-    /// The piece it means, or why there is none.
+    /// Returns the piece it means, or why there is none.
     fn into_piece(self) -> Result<Piece, BoxError>;
 }
 

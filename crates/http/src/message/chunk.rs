@@ -64,7 +64,7 @@ impl Chunk {
         self.0 = Inner::Vec(bytes);
     }
 
-    /// Whether the bytes lie where they were received.
+    /// Returns whether the bytes lie where they were received.
     #[cfg(test)]
     pub(crate) fn is_lease(&self) -> bool {
         matches!(&self.0, Inner::Lease(lease) if lease.is_pooled())
@@ -74,7 +74,7 @@ impl Chunk {
         Chunk(Inner::Static(bytes))
     }
 
-    /// Another chunk of the same bytes: without a copy where they are static or shared.
+    /// Makes another chunk of the same bytes: without a copy where they are static or shared.
     #[must_use]
     pub fn duplicate(&self) -> Chunk {
         Chunk(match &self.0 {
@@ -85,7 +85,7 @@ impl Chunk {
         })
     }
 
-    /// The same bytes, so that [`duplicate`](Self::duplicate) does not copy them.
+    /// Returns the same bytes, so that [`duplicate`](Self::duplicate) does not copy them.
     #[must_use]
     pub fn into_shared(self) -> Chunk {
         match self.0 {
@@ -94,7 +94,8 @@ impl Chunk {
         }
     }
 
-    /// The same bytes in a `Vec`; copied unless they lie in one, as received bytes do that came in bulk.
+    /// Returns the same bytes in a `Vec`; copied unless they lie in one, as received bytes do that came in
+    /// bulk.
     pub fn into_vec(self) -> Vec<u8> {
         match self.0 {
             Inner::Vec(bytes) => bytes,
@@ -113,7 +114,7 @@ impl Chunk {
         }
     }
 
-    /// The same bytes, for the engine to send.
+    /// Returns the same bytes, for the engine to send.
     pub fn into_buf(self) -> AnyBuf {
         match self.0 {
             Inner::Vec(bytes) => bytes.into(),
@@ -124,12 +125,12 @@ impl Chunk {
         }
     }
 
-    /// Whether the bytes never change, so that the kernel may send them from where they lie.
+    /// Returns whether the bytes never change, so that the kernel may send them from where they lie.
     pub(crate) fn is_lasting(&self) -> bool {
         matches!(self.0, Inner::Static(_) | Inner::Shared(_) | Inner::SharedByThreads(_))
     }
 
-    /// The bytes, where they can be cut without a copy.
+    /// Returns the bytes, where they can be cut without a copy.
     pub(crate) fn as_static(&self) -> Option<&'static [u8]> {
         match self.0 {
             Inner::Static(bytes) => Some(bytes),

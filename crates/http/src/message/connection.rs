@@ -57,7 +57,7 @@ pub enum OnClientGone {
 }
 
 impl OnClientGone {
-    /// Whether the handler of a request with this method is dropped.
+    /// Returns whether the handler of a request with this method is dropped.
     pub(crate) fn cancels(self, method: Method) -> bool {
         match self {
             OnClientGone::Cancel => true,
@@ -92,7 +92,7 @@ impl Drop for GoneRule {
 pub(crate) trait ConnectionHost {
     /// `None` when the connection is over.
     fn info(&self, id: ConnectionId) -> Option<ConnectionInfo>;
-    /// The address that the client connected to.
+    /// Returns the address that the client connected to.
     fn local(&self, id: ConnectionId) -> Option<SocketAddr>;
     /// Ready when the client has left, or the connection is over.
     fn poll_gone(&self, id: ConnectionId, waiter: &mut Option<u64>, context: &mut Context<'_>) -> Poll<()>;
@@ -101,7 +101,7 @@ pub(crate) trait ConnectionHost {
     /// Keeps a head for the client, which is sent when the handler waits, or before its response. `false`: it
     /// is not.
     fn inform(&self, id: ConnectionId, interim: Interim) -> bool;
-    /// The status of the refusal that takes the place of the handler's response.
+    /// Returns the status of the refusal that takes the place of the handler's response.
     fn refusing(&self, id: ConnectionId) -> Option<Status>;
     /// Sets the fate of the handler when the client leaves; `None`: as the server says.
     fn set_on_client_gone(&self, id: ConnectionId, what: Option<OnClientGone>);

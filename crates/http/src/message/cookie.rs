@@ -101,8 +101,8 @@ impl Cookie {
         self
     }
 
-    /// Whether every part is what RFC 6265 §4.1.1 allows, so that none can end the cookie and begin another
-    /// attribute.
+    /// Returns whether every part is what RFC 6265 §4.1.1 allows, so that none can end the cookie and begin
+    /// another attribute.
     fn is_valid(&self) -> bool {
         let token = |byte: u8| byte.is_ascii_graphic() && !b"()<>@,;:\\\"/[]?={}".contains(&byte);
         let octet = |byte: u8| byte.is_ascii_graphic() && !b"\",;\\".contains(&byte);

@@ -38,7 +38,7 @@ pub enum BodyError {
 }
 
 impl BodyError {
-    /// What a server answers: 400, 408, 413, 415, 422, or what the protocol asks for.
+    /// Returns what a server answers: 400, 408, 413, 415, 422, or what the protocol asks for.
     pub fn status(&self) -> Status {
         match self {
             BodyError::Refused(why) => why.status(),

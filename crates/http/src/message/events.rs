@@ -14,8 +14,8 @@ use std::time::Duration;
 /// noticed.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// Whether a response with this `Content-Type` is a stream of events, which has no end of its own and is
-/// asked for again.
+/// Returns whether a response with this `Content-Type` is a stream of events, which has no end of its own and
+/// is asked for again.
 pub fn is_event_stream(content_type: &[u8]) -> bool {
     const TYPE: &[u8] = b"text/event-stream";
     content_type.get(..TYPE.len()).is_some_and(|kind| kind.eq_ignore_ascii_case(TYPE))

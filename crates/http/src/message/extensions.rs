@@ -18,13 +18,13 @@ impl Extensions {
         before
     }
 
-    /// The value of this type.
+    /// Returns the value of this type.
     pub fn get<T: 'static>(&self) -> Option<&T> {
         let (_, value) = self.0.iter().find(|(of, _)| *of == TypeId::of::<T>())?;
         value.downcast_ref()
     }
 
-    /// The value of this type, to be changed.
+    /// Returns the value of this type, to be changed.
     pub fn get_mut<T: 'static>(&mut self) -> Option<&mut T> {
         let (_, value) = self.0.iter_mut().find(|(of, _)| *of == TypeId::of::<T>())?;
         value.downcast_mut()

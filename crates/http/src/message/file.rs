@@ -49,7 +49,7 @@ impl FileBody {
         self.end - self.at
     }
 
-    /// The next step; none at the end. Whether all of it is in the cache, as far as the looks tell.
+    /// Returns the next step; none at the end. Whether all of it is in the cache, as far as the looks tell.
     pub(crate) fn step(&mut self) -> Option<(FilePart, bool)> {
         let step = self.at..self.end.min(self.at.saturating_add(STEP_BYTES));
         if step.is_empty() {
@@ -87,7 +87,7 @@ impl FileBody {
         })
     }
 
-    /// The same bytes as a stream, for callers that cannot have the kernel send them.
+    /// Returns the same bytes as a stream, for callers that cannot have the kernel send them.
     pub(crate) fn into_pieces(self) -> Pieces {
         let size = Some(self.left());
         Pieces { stream: Box::pin(FilePieces { body: self, reading: None }), size }

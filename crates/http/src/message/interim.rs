@@ -10,7 +10,7 @@ pub(crate) struct Interim {
 }
 
 impl Interim {
-    /// Whether a handler may send a head with this status: 100 is the server's own to send, and 101 a
+    /// Returns whether a handler may send a head with this status: 100 is the server's own to send, and 101 a
     /// response.
     pub(crate) fn may_have(status: u16) -> bool {
         (102..=199).contains(&status)

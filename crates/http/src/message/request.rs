@@ -119,7 +119,7 @@ impl Head {
         self.stamp = None;
     }
 
-    /// The handler of `head`, if this is a copy of it already.
+    /// Returns the handler of `head`, if this is a copy of it already.
     #[inline]
     pub(crate) fn route_of(&self, head: &RequestHead<'_>) -> Option<HeadRoute> {
         self.route_by(head.stamp())
@@ -164,7 +164,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// The content of a copied head.
+    /// Makes a request of the content of a copied head.
     #[inline]
     pub(crate) fn new(
         mut copy: Box<Head>,
@@ -254,7 +254,7 @@ impl Request {
         self.head.as_deref()?.host.as_ref()
     }
 
-    /// The scheme of the connection it came by: `https` over TLS, `http` otherwise.
+    /// Returns the scheme of the connection it came by: `https` over TLS, `http` otherwise.
     pub fn scheme(&self) -> &'static str {
         let is_secure = self.connection().is_some_and(|info| info.tls.is_some());
         if is_secure { "https" } else { "http" }
@@ -264,7 +264,7 @@ impl Request {
         self.head.as_deref().map(|head| head.connection).unwrap_or_default()
     }
 
-    /// The client's address: that of the other end of its connection, or what a PROXY line from a
+    /// Returns the client's address: that of the other end of its connection, or what a PROXY line from a
     /// [trusted](crate::Server::proxy_from) address told instead. The system is asked once for each
     /// connection, when a handler wants to know. `None` when the connection is over, and for a Unix socket
     /// without a PROXY line.
@@ -272,7 +272,7 @@ impl Request {
         self.connection()?.client
     }
 
-    /// The address that the client connected to: what a PROXY line from a
+    /// Returns the address that the client connected to: what a PROXY line from a
     /// [trusted](crate::Server::proxy_from) address told, or the connection's own. Each call asks the system.
     /// `None` when the connection is over, and for a Unix socket without a PROXY line.
     pub fn local_addr(&self) -> Option<SocketAddr> {
@@ -296,8 +296,8 @@ impl Request {
         ClientGone::new(self.host().map(Rc::clone), self.connection_id())
     }
 
-    /// The status that this request is answered with in place of the handler's response, because its body
-    /// breaks the protocol or a limit. It is known while the handler has its last look, and while it is
+    /// Returns the status that this request is answered with in place of the handler's response, because its
+    /// body breaks the protocol or a limit. It is known while the handler has its last look, and while it is
     /// dropped.
     pub fn refused_with(&self) -> Option<Status> {
         self.host()?.refusing(self.connection_id())
@@ -386,38 +386,38 @@ impl Request {
         self.headers().get(name).is_some() && self.edit(|head| head.remove(name)).is_ok_and(|count| count > 0)
     }
 
-    /// The method.
+    /// Returns the method.
     pub fn method(&self) -> Method {
         self.head().method()
     }
 
-    /// The method as it was sent.
+    /// Returns the method as it was sent.
     pub fn method_name(&self) -> &str {
         self.head().method_name()
     }
 
-    /// The version.
+    /// Returns the version.
     pub fn version(&self) -> Version {
         self.head().version()
     }
 
-    /// The path as it was sent, with its escapes.
+    /// Returns the path as it was sent, with its escapes.
     pub fn path(&self) -> &str {
         self.head().path()
     }
 
-    /// The path without its escapes; what is not UTF-8 in it is replaced.
+    /// Returns the path without its escapes; what is not UTF-8 in it is replaced.
     pub fn decoded_path(&self) -> Cow<'_, str> {
         percent_decode_str(self.head().path()).decode_utf8_lossy()
     }
 
-    /// The query as it was sent, without its question mark.
+    /// Returns the query as it was sent, without its question mark.
     pub fn query(&self) -> Option<&str> {
         self.head().query()
     }
 
-    /// Path and query as they were sent, without the host that a target in the absolute form has before them
-    /// (RFC 9112 §3.2.2).
+    /// Returns path and query as they were sent, without the host that a target in the absolute form has
+    /// before them (RFC 9112 §3.2.2).
     pub fn path_and_query(&self) -> Cow<'_, str> {
         match (self.head().form(), self.query()) {
             (Form::Origin, _) => Cow::Borrowed(self.head().target()),
@@ -426,17 +426,17 @@ impl Request {
         }
     }
 
-    /// Names and values of the query, decoded.
+    /// Returns names and values of the query, decoded.
     pub fn query_pairs(&self) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
         form_urlencoded::parse(self.query().unwrap_or_default().as_bytes())
     }
 
-    /// The first value of this name in the query, decoded.
+    /// Returns the first value of this name in the query, decoded.
     pub fn query_value(&self, name: &str) -> Option<Cow<'_, str>> {
         self.query_pairs().find(|(key, _)| key == name).map(|(_, value)| value)
     }
 
-    /// What the path has in the place of `{name}` or `{*name}` of the route's pattern, decoded.
+    /// Returns what the path has in the place of `{name}` or `{*name}` of the route's pattern, decoded.
     pub fn param(&self, name: &str) -> Option<Cow<'_, str>> {
         let head = self.head.as_deref()?;
         let place = head.names.as_ref()?.iter().position(|known| **known == *name)?;
@@ -445,7 +445,7 @@ impl Request {
         Some(percent_decode_str(text).decode_utf8_lossy())
     }
 
-    /// The parameters of the path in the order of its pattern: names and values, decoded.
+    /// Returns the parameters of the path in the order of its pattern: names and values, decoded.
     pub fn params(&self) -> impl Iterator<Item = (&str, Cow<'_, str>)> {
         let head = self.head.as_deref();
         let names = head.and_then(|head| head.names.as_deref()).unwrap_or_default();
@@ -480,27 +480,27 @@ impl Request {
         }
     }
 
-    /// The header lines.
+    /// Returns the header lines.
     pub fn headers(&self) -> Fields<'_> {
         self.head().fields()
     }
 
-    /// The first header line of this name, in any case, if it is ASCII or UTF-8.
+    /// Returns the first header line of this name, in any case, if it is ASCII or UTF-8.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers().get(name).and_then(|value| str::from_utf8(value).ok())
     }
 
-    /// The host it is for, with its port if one was given.
+    /// Returns the host it is for, with its port if one was given.
     pub fn authority(&self) -> Option<&str> {
         self.head().authority()
     }
 
-    /// The body, piece by piece.
+    /// Returns the body, piece by piece.
     pub fn body(&mut self) -> &mut RequestBody {
         &mut self.body
     }
 
-    /// The body by itself, to be read by another task or sent on.
+    /// Returns the body by itself, to be read by another task or sent on.
     pub fn into_body(mut self) -> RequestBody {
         std::mem::take(&mut self.body)
     }
@@ -510,7 +510,7 @@ impl Request {
         std::mem::replace(&mut self.body, body)
     }
 
-    /// All of the body, if it is not longer than `bytes_max`.
+    /// Returns all of the body, if it is not longer than `bytes_max`.
     ///
     /// # Errors
     /// As [`RequestBody::next`]; [`BodyError::TooLong`].
@@ -518,7 +518,7 @@ impl Request {
         self.body.bytes(bytes_max).await
     }
 
-    /// The body, which is JSON, as a value; at most as long as the server's limits allow.
+    /// Returns the body, which is JSON, as a value; at most as long as the server's limits allow.
     ///
     /// # Errors
     /// As [`bytes`](Self::bytes); [`BodyError::Json`]. Each is a response: `let value =

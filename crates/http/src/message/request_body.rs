@@ -108,8 +108,8 @@ impl RequestBody {
         RequestBody(incoming.map_or(Source::Empty, Source::Received))
     }
 
-    /// What the stream gives; `size` bytes, if that is known. The next piece is asked for when the last is
-    /// taken.
+    /// Returns what the stream gives; `size` bytes, if that is known. The next piece is asked for when the
+    /// last is taken.
     pub fn stream<S>(size: Option<u64>, stream: S) -> RequestBody
     where
         S: Stream<Item = Result<Chunk, BodyError>> + 'static,
@@ -140,7 +140,7 @@ impl RequestBody {
         body
     }
 
-    /// The next piece; `None` at the end.
+    /// Returns the next piece; `None` at the end.
     ///
     /// # Errors
     /// It breaks the protocol or its limits, comes too slowly, or the connection ended before it.
@@ -156,7 +156,7 @@ impl RequestBody {
         }
     }
 
-    /// Bytes still to come, where that is known.
+    /// Returns how many bytes are still to come, where that is known.
     pub fn bytes_left(&self) -> Option<u64> {
         match &self.0 {
             Source::Empty => Some(0),
@@ -165,7 +165,7 @@ impl RequestBody {
         }
     }
 
-    /// Whether there is nothing to come, so that reading it would only find its end.
+    /// Returns whether there is nothing to come, so that reading it would only find its end.
     pub fn is_empty(&self) -> bool {
         self.bytes_left() == Some(0)
     }
@@ -208,7 +208,7 @@ impl RequestBody {
         }
     }
 
-    /// Lines that came behind the body, once it has ended.
+    /// Returns the lines that came behind the body, once it has ended.
     pub fn trailers(&mut self) -> Vec<(String, Vec<u8>)> {
         match &mut self.0 {
             Source::Empty => Vec::new(),
@@ -223,7 +223,7 @@ impl RequestBody {
         }
     }
 
-    /// All of it, if it is not longer than `bytes_max`.
+    /// Returns all of it, if it is not longer than `bytes_max`.
     ///
     /// # Errors
     /// As [`next`](Self::next); [`BodyError::TooLong`].
@@ -267,7 +267,7 @@ impl<T: Into<Chunk>> From<T> for RequestBody {
 }
 
 impl From<RequestBody> for Body {
-    /// What comes is sent on, with the trailers where the framing can carry them.
+    /// Returns what comes is sent on, with the trailers where the framing can carry them.
     fn from(body: RequestBody) -> Body {
         match body.bytes_left() {
             Some(0) => Body::empty(),

@@ -36,7 +36,7 @@ impl ContentType {
     pub(crate) const ALL: [ContentType; 4] =
         [ContentType::Html, ContentType::Text, ContentType::Json, ContentType::Bytes];
 
-    /// The value of the header line.
+    /// Returns the value of the header line.
     pub const fn as_str(self) -> &'static str {
         match self {
             ContentType::Html => "text/html",
@@ -93,19 +93,19 @@ impl Response {
         Response::new(Body::empty()).status(status)
     }
 
-    /// `text/plain`.
+    /// Makes a response of `text/plain`.
     #[inline]
     pub fn text(text: impl Into<Body>) -> Response {
         Response::new(text).content_type(ContentType::Text)
     }
 
-    /// `text/html`.
+    /// Makes a response of `text/html`.
     #[inline]
     pub fn html(page: impl Into<Body>) -> Response {
         Response::new(page).content_type(ContentType::Html)
     }
 
-    /// The value as JSON; 500 if it cannot be written as such.
+    /// Returns the value as JSON; 500 if it cannot be written as such.
     #[cfg(feature = "json")]
     pub fn json(value: &(impl Serialize + ?Sized)) -> Response {
         let mut text = pool::buffer();
@@ -262,8 +262,8 @@ impl Response {
         true
     }
 
-    /// The value of the first header line of this name, in any case. Lines that follow from the body and the
-    /// connection are not there yet.
+    /// Returns the value of the first header line of this name, in any case. Lines that follow from the body
+    /// and the connection are not there yet.
     pub fn header_value(&self, name: &str) -> Option<&[u8]> {
         if let Some(kind) = self.own_content_type()
             && name.eq_ignore_ascii_case("content-type")
@@ -274,12 +274,12 @@ impl Response {
         shared.or_else(|| self.fields.get(name))
     }
 
-    /// The type that stands in no line of its own.
+    /// Returns the type that stands in no line of its own.
     fn own_content_type(&self) -> Option<ContentType> {
         self.shared.as_deref().map_or(self.content_type, |shared| shared.content_type)
     }
 
-    /// The header lines, but for those that follow from the body and the connection.
+    /// Returns the header lines, but for those that follow from the body and the connection.
     pub fn headers(&self) -> impl Iterator<Item = Field<'_>> {
         let shared = self.shared.as_deref();
         let of_type = self
@@ -291,7 +291,7 @@ impl Response {
             .chain(self.fields.iter())
     }
 
-    /// Returns the response for a change; it shares nothing afterwards but the bytes of the body.
+    /// Makes the response its own for a change; it shares nothing afterwards but the bytes of the body.
     #[inline]
     fn own(&mut self) {
         if self.shared.is_some() {
@@ -357,7 +357,7 @@ impl Response {
         self
     }
 
-    /// The same, and the connection is closed behind it.
+    /// Has the connection closed behind it.
     pub fn close(mut self) -> Response {
         self.close = true;
         self
@@ -385,8 +385,8 @@ impl Response {
         matches!(self.body.0, Inner::File(_))
     }
 
-    /// The body of a response that neither streams nor is a file: taken out, or another owner of what is
-    /// shared.
+    /// Returns the body of a response that neither streams nor is a file: taken out, or another owner of what
+    /// is shared.
     pub(crate) fn whole_body(&mut self) -> Option<Chunk> {
         if let Some(shared) = &self.shared {
             return shared.body.as_ref().map(Chunk::duplicate);
@@ -403,7 +403,8 @@ impl Response {
         matches!(self.body.0, Inner::Switch(_))
     }
 
-    /// The same, unless it takes an offer that was not made (`offered`), or before the request is `complete`.
+    /// Returns the same, unless it takes an offer that was not made (`offered`), or before the request is
+    /// `complete`.
     #[cold]
     pub(crate) fn if_it_may_switch(self, offered: bool, complete: bool) -> Response {
         match (offered, complete) {
@@ -428,8 +429,8 @@ impl Response {
     }
 }
 
-/// A location in which what no URI has (RFC 3986 §2) is escaped: clients send some of it all the same, and a
-/// value that a program has put in may have any.
+/// Returns a location in which what no URI has (RFC 3986 §2) is escaped: clients send some of it all the
+/// same, and a value that a program has put in may have any.
 pub fn as_uri(location: &str) -> Cow<'_, str> {
     let is_odd = |byte: u8| !byte.is_ascii_graphic() || matches!(byte, b'"' | b'<' | b'>');
     if !location.bytes().any(is_odd) {

@@ -40,8 +40,8 @@ pub enum Outcome {
 /// A closure of `&Sent` is one. A type of its own can keep what a report needs in a box that is used again:
 /// [`Response::report_to`](crate::Response::report_to) costs no allocation then.
 pub trait OnSent {
-    /// When the head of the request had come, if that was noted: [`Sent::took`] counts from here. Otherwise
-    /// the server reads the clock.
+    /// Returns when the head of the request had come, if that was noted: [`Sent::took`] counts from here.
+    /// Otherwise the server reads the clock.
     fn began(&self) -> Option<Instant> {
         None
     }

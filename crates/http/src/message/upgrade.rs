@@ -31,8 +31,8 @@ impl Upgraded {
         Stopping::new(Some(Rc::clone(&self.host)))
     }
 
-    /// The connection, and the bytes that came behind the request and belong to the new protocol: what is
-    /// received next comes behind them.
+    /// Returns the connection, and the bytes that came behind the request and belong to the new protocol:
+    /// what is received next comes behind them.
     pub fn into_parts(self) -> (Transport, Vec<u8>) {
         (self.stream, self.read)
     }

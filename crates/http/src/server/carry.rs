@@ -23,7 +23,7 @@ impl Carry {
         self.0.as_ref().map_or(0, |carried| carried.bytes.capacity())
     }
 
-    /// What is not used up.
+    /// Returns what is not used up.
     pub(super) fn rest(&self) -> &[u8] {
         self.0.as_ref().and_then(|carried| carried.bytes.get(carried.at..)).unwrap_or_default()
     }

@@ -192,7 +192,7 @@ impl Connection {
         Connection::of(SeatGuard { worker, seat }, stream)
     }
 
-    /// A connection that has its seat already.
+    /// Makes a connection that has its seat already.
     pub(super) fn of(guard: SeatGuard, stream: Transport) -> Connection {
         let requests_left = guard.worker.requests_per_connection.get();
         Connection {
@@ -208,7 +208,7 @@ impl Connection {
         }
     }
 
-    /// What it is made of, before anything was understood: its seat, its stream, and what has come.
+    /// Returns what it is made of, before anything was understood: its seat, its stream, and what has come.
     pub(super) fn take_apart(self) -> (SeatGuard, Transport, Vec<u8>) {
         let read = self.carry.rest().to_vec();
         (self.guard, self.stream, read)
@@ -350,7 +350,7 @@ impl Connection {
         self.batch.end(outcome, false);
     }
 
-    /// How a response ended with its connection.
+    /// Returns how a response ended with its connection.
     pub(super) fn why_ended(&self) -> Outcome {
         match self.guard.worker.seats.verdict(self.guard.seat) {
             Verdict::Overdue(_) => Outcome::TooSlow,
@@ -739,14 +739,14 @@ impl Connection {
     }
 }
 
-/// Whether it is how an HTTP/2 client begins, as far as it has come. The first lines of the preface are what
-/// an HTTP/1 server refuses by design, so this costs other requests nothing.
+/// Returns whether it is how an HTTP/2 client begins, as far as it has come. The first lines of the preface
+/// are what an HTTP/1 server refuses by design, so this costs other requests nothing.
 #[cold]
 fn is_preface(input: &[u8]) -> bool {
     input.len() >= 4 && (input.starts_with(PREFACE) || PREFACE.starts_with(input))
 }
 
-/// How a refusal is written: for what may be a HEAD without content (RFC 9110 §9.3.2).
+/// Returns how a refusal is written: for what may be a HEAD without content (RFC 9110 §9.3.2).
 pub(super) fn refused_reply(head: &[u8]) -> ReplyTo {
     let mut reply = ReplyTo::refused();
     if head.starts_with(b"HEAD ") {
@@ -763,7 +763,7 @@ pub(super) fn panicked(worker: &Worker, seat: ConnectionId) -> Response {
     refusal(Status::INTERNAL_SERVER_ERROR)
 }
 
-/// What there is to tell of the response once it is sent, if its handler asked for it.
+/// Returns what there is to tell of the response once it is sent, if its handler asked for it.
 #[inline]
 pub(super) fn watch(response: &mut Response, method: Method, began: Option<Instant>) -> Option<Box<Watched>> {
     let mut watched = response.on_sent.take()?;
@@ -771,8 +771,8 @@ pub(super) fn watch(response: &mut Response, method: Method, began: Option<Insta
     Some(watched)
 }
 
-/// Whether the rest of a request's body may be read while its response is sent: that is a stream, it is sent
-/// at all, and the body has a reader.
+/// Returns whether the rest of a request's body may be read while its response is sent: that is a stream, it
+/// is sent at all, and the body has a reader.
 pub(super) fn reads_on(response: &Response, reply: ReplyTo, incoming: &Rc<Incoming>) -> bool {
     response.streams()
         && reply.method != Method::Head
@@ -788,7 +788,7 @@ pub(super) fn tell_to_continue(out: &mut Vec<u8>, requests: &mut Requests) {
     requests.continue_sent();
 }
 
-/// How to end a connection after its last answer.
+/// Returns how to end a connection after its last answer.
 pub(super) fn ending(client_closes: bool, requests: &Requests) -> Ending {
     if client_closes && requests.phase() == Phase::Closed { Ending::Close } else { Ending::Linger }
 }

@@ -27,7 +27,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-/// Whether this time is over; never where there is none.
+/// Returns whether this time is over; never where there is none.
 fn has_passed(time: &mut Option<Pin<Box<Sleep>>>, context: &mut Context<'_>) -> bool {
     time.as_mut().is_some_and(|sleep| sleep.as_mut().poll(context).is_ready())
 }
@@ -110,7 +110,7 @@ impl Exchange {
     }
 }
 
-/// Whether the body of this response ends when the server stops.
+/// Returns whether the body of this response ends when the server stops.
 #[inline]
 pub(super) fn ends_on_stop(response: &Response) -> bool {
     response.streams() && (response.ends_on_stop || is_event_stream(response))
@@ -301,14 +301,14 @@ impl Connection {
         AfterExchange::End(ending(at_once, &self.requests))
     }
 
-    /// The rest of a body is not read any more. False: the connection must not be used again.
+    /// Reads the rest of a body no more. False: the connection must not be used again.
     fn skip_body(&mut self, incoming: &Incoming) -> bool {
         incoming.fail(BodyError::Over);
         self.skipping = self.requests.skip_body(self.guard.worker.scratch.borrow().limits());
         self.skipping
     }
 
-    /// The rest of a request is lost: says so.
+    /// Says that the rest of a request is lost.
     async fn give_up(&mut self, lost: Lost) -> AfterExchange {
         // The handler is gone, and has seen it.
         self.guard.worker.refusing.set(None);
@@ -742,7 +742,7 @@ impl Drop for StopWaiter<'_> {
     }
 }
 
-/// Whether sending a file failed because of the file.
+/// Returns whether sending a file failed because of the file.
 fn is_the_files(why: &ringroad_engine::Error) -> bool {
     // It has ended; a disk's error; not a regular file.
     matches!(

@@ -106,7 +106,7 @@ async fn first_record(stream: &mut Transport, input: &mut Vec<u8>) -> Result<(),
     Ok(())
 }
 
-/// Whether the first record is there, or it cannot be one of a handshake (RFC 8446 §5.1).
+/// Returns whether the first record is there, or it cannot be one of a handshake (RFC 8446 §5.1).
 fn is_whole(input: &[u8]) -> bool {
     match input {
         [HANDSHAKE, _, _, high, low, rest @ ..] => {

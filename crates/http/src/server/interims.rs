@@ -28,7 +28,7 @@ impl Interims {
         true
     }
 
-    /// Whether heads of this request wait.
+    /// Returns whether heads of this request wait.
     #[inline]
     pub(crate) fn wait(&self, id: ConnectionId) -> bool {
         self.any.get() && self.all.borrow().iter().any(|(of, _)| *of == id)

@@ -102,7 +102,7 @@ pub fn bearer_auth<S: 'static, U: 'static>(
     }
 }
 
-/// The credentials of a request for this scheme, in lower case.
+/// Returns the credentials of a request for this scheme, in lower case.
 fn credentials<'r>(request: &'r Request, scheme: &str) -> Option<&'r str> {
     let (told, rest) = request.header("authorization")?.split_once(' ')?;
     told.eq_ignore_ascii_case(scheme).then(|| rest.trim())
@@ -336,7 +336,7 @@ impl Cors {
         origin.is_some_and(|origin| self.any_origin || self.origins.iter().any(|known| known == origin))
     }
 
-    /// The answer to the question what is allowed.
+    /// Returns the answer to the question what is allowed.
     fn answer(&self, origin: Option<&str>, wanted: Option<&str>) -> Response {
         let mut response = Response::empty(Status::NO_CONTENT);
         if !self.allows(origin) {

@@ -227,16 +227,16 @@ impl<S: 'static> Server<S> {
         self
     }
 
-    /// How many TLS handshakes each worker begins at once, 64 by default; the others wait in line, behind
-    /// those that have begun. One that waits for its client is not among them. However many there are, a
-    /// worker takes a few steps of them in a turn, so that its other connections do not wait for long.
+    /// Returns how many TLS handshakes each worker begins at once, 64 by default; the others wait in line,
+    /// behind those that have begun. One that waits for its client is not among them. However many there are,
+    /// a worker takes a few steps of them in a turn, so that its other connections do not wait for long.
     #[must_use]
     pub fn handshakes_max(mut self, handshakes: NonZeroUsize) -> Server<S> {
         self.settings.handshakes_max = handshakes.get();
         self
     }
 
-    /// How long a TLS handshake may take, the waiting in line included: 10 s by default.
+    /// Returns how long a TLS handshake may take, the waiting in line included: 10 s by default.
     #[must_use]
     pub fn handshake_timeout(mut self, span: Duration) -> Server<S> {
         self.settings.handshake_timeout = span;
@@ -260,17 +260,18 @@ impl<S: 'static> Server<S> {
         self
     }
 
-    /// How many bytes of answers the connections of each worker may hold unsent, 64 MiB by default. Above
-    /// half of it requests that came together are answered one by one. Above it the connections that have
-    /// taken nothing for longest are closed at once. Bodies that are shared, static or files do not count.
+    /// Returns how many bytes of answers the connections of each worker may hold unsent, 64 MiB by default.
+    /// Above half of it requests that came together are answered one by one. Above it the connections that
+    /// have taken nothing for longest are closed at once. Bodies that are shared, static or files do not
+    /// count.
     #[must_use]
     pub fn unsent_bytes_max(mut self, bytes: usize) -> Server<S> {
         self.settings.unsent_bytes_max = bytes;
         self
     }
 
-    /// How long the server waits, when it is told to stop, for connections that speak another protocol: 3 s
-    /// by default, and never longer than [`drain`](Self::drain). See
+    /// Returns how long the server waits, when it is told to stop, for connections that speak another
+    /// protocol: 3 s by default, and never longer than [`drain`](Self::drain). See
     /// [`Upgraded::stopping`](crate::Upgraded::stopping).
     #[must_use]
     pub fn upgraded_grace(mut self, span: Duration) -> Server<S> {
@@ -365,24 +366,25 @@ impl<S: 'static> Server<S> {
         self
     }
 
-    /// How many connections each worker has at most; without a limit of ours by default. At the limit a
-    /// connection that comes takes the place of the one that has waited longest for its next request. If all
-    /// are busy it waits.
+    /// Returns how many connections each worker has at most; without a limit of ours by default. At the limit
+    /// a connection that comes takes the place of the one that has waited longest for its next request. If
+    /// all are busy it waits.
     #[must_use]
     pub fn connections_max(mut self, connections: NonZeroUsize) -> Server<S> {
         self.settings.connections_max = connections.get();
         self
     }
 
-    /// How long the server waits, when it is told to stop, for requests it has begun: 10 s by default.
+    /// Returns how long the server waits, when it is told to stop, for requests it has begun: 10 s by
+    /// default.
     #[must_use]
     pub fn drain(mut self, drain: Duration) -> Server<S> {
         self.settings.drain = drain;
         self
     }
 
-    /// Whether responses have a `Date` line: they do by default, as RFC 9110 §6.6.1 asks of servers with a
-    /// clock.
+    /// Returns whether responses have a `Date` line: they do by default, as RFC 9110 §6.6.1 asks of servers
+    /// with a clock.
     #[must_use]
     pub fn dated(mut self, dated: bool) -> Server<S> {
         self.settings.dated = dated;
@@ -405,7 +407,7 @@ impl<S: 'static> Server<S> {
         self.serve_and(|_| ())
     }
 
-    /// The same, and tells `begun` when it serves: to say where, and on which driver and why.
+    /// Serves, and tells `begun` when it serves: to say where, and on which driver and why.
     ///
     /// # Errors
     /// As [`serve`](Self::serve).
@@ -673,12 +675,12 @@ pub struct Handle {
 type Ended = Result<(), ServerError>;
 
 impl Handle {
-    /// The TCP address it listens on; 0.0.0.0:0 if it listens on a Unix socket.
+    /// Returns the TCP address it listens on; 0.0.0.0:0 if it listens on a Unix socket.
     pub fn address(&self) -> SocketAddr {
         self.bound.tcp().unwrap_or(SocketAddr::from(([0, 0, 0, 0], 0)))
     }
 
-    /// Where it listens.
+    /// Returns where it listens.
     pub fn bound(&self) -> &Bound {
         &self.bound
     }
@@ -722,17 +724,17 @@ impl Handle {
         });
     }
 
-    /// The driver it runs on, and how it came to that.
+    /// Returns the driver it runs on, and how it came to that.
     pub fn choice(&self) -> &Choice {
         &self.choice
     }
 
-    /// What it has done so far.
+    /// Returns what it has done so far.
     pub fn counters(&self) -> Counters {
         counters(&self.workers)
     }
 
-    /// Something to read the counters with, for other threads.
+    /// Returns something to read the counters with, for other threads.
     pub fn stats(&self) -> Stats {
         Stats { workers: Arc::clone(&self.workers) }
     }
@@ -748,14 +750,14 @@ impl Handle {
         stop_at_once(&self.workers);
     }
 
-    /// Whether it listens still, for another server that needs its address: a server that was told to stop
-    /// does so for a moment.
+    /// Returns whether it listens still, for another server that needs its address: a server that was told to
+    /// stop does so for a moment.
     pub fn listens(&self) -> Listens {
         Listens { workers: Arc::downgrade(&self.workers) }
     }
 
-    /// Whether some worker has ended: the server was told to stop, or [`wait`](Self::wait) has an error to
-    /// tell.
+    /// Returns whether some worker has ended: the server was told to stop, or [`wait`](Self::wait) has an
+    /// error to tell.
     pub fn has_ended(&self) -> bool {
         self.crew.workers().any(|worker| self.crew.has_ended(worker))
     }
@@ -812,7 +814,8 @@ pub struct Listens {
 }
 
 impl Listens {
-    /// Whether a worker has a listener. False once all are closed, also while requests are still answered.
+    /// Returns whether a worker has a listener. False once all are closed, also while requests are still
+    /// answered.
     pub fn now(&self) -> bool {
         self.workers.upgrade().is_some_and(|workers| workers.listen())
     }
@@ -831,7 +834,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// What the server has done so far.
+    /// Returns what the server has done so far.
     pub fn counters(&self) -> Counters {
         counters(&self.workers)
     }

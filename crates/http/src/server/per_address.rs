@@ -60,7 +60,7 @@ impl PerAddress {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Whether there is a bound: only then the address of a connection is asked for.
+    /// Returns whether there is a bound: only then the address of a connection is asked for.
     pub(crate) fn is_set(&self) -> bool {
         self.most.load(Ordering::Relaxed) > 0
     }
@@ -116,7 +116,7 @@ impl Drop for Counted {
     }
 }
 
-/// The address that counts: of IPv6 its network of 64 bits.
+/// Returns the address that counts: of IPv6 its network of 64 bits.
 fn client(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (!0 << 64))),

@@ -20,7 +20,7 @@ pub struct Sockets {
 }
 
 impl Sockets {
-    /// How many: the workers of a server that takes them.
+    /// Returns how many: the workers of a server that takes them.
     pub fn count(&self) -> usize {
         self.sockets.len()
     }
@@ -146,7 +146,7 @@ pub struct Released {
 }
 
 impl Released {
-    /// Whether all have ended.
+    /// Returns whether all have ended.
     pub fn has_ended(&self) -> bool {
         self.crew.workers().all(|worker| self.crew.has_ended(worker))
     }

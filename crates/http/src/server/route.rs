@@ -240,7 +240,7 @@ where
     }
 }
 
-/// A method's place in a table; none for those that only [`any`] takes.
+/// Returns a method's place in a table; none for those that only [`any`] takes.
 fn method_index(method: Method) -> Option<usize> {
     match method {
         Method::Get => Some(0),
@@ -341,7 +341,7 @@ methods! {
     options Options "OPTIONS";
 }
 
-/// A handler for every method.
+/// Returns a handler for every method.
 pub fn any<S: 'static, K: 'static, H: Handler<S, K>>(handler: H) -> Methods<S> {
     Methods::none().any(handler)
 }
@@ -426,7 +426,7 @@ impl<S: 'static> Routes<S> {
         self.mounted.push((patterns, other));
     }
 
-    /// The router of one worker.
+    /// Returns the router of one worker.
     ///
     /// # Errors
     /// A pattern and what is wrong with it.
@@ -618,7 +618,7 @@ impl Resource {
         Resource { allow, any, names: (!names.is_empty()).then(|| names.into()), by_method }
     }
 
-    /// The handler of every method.
+    /// Returns the handler of every method.
     fn for_all(route: HeadRoute) -> Resource {
         Resource { by_method: [None; METHODS.len()], any: Some(route), allow: String::new(), names: None }
     }
@@ -630,7 +630,7 @@ impl Resource {
     }
 }
 
-/// The names of a pattern's parameters, in order. Braces that are doubled are themselves.
+/// Returns the names of a pattern's parameters, in order. Braces that are doubled are themselves.
 fn parameters(pattern: &str) -> impl Iterator<Item = &str> {
     let mut rest = pattern;
     std::iter::from_fn(move || {
@@ -656,7 +656,7 @@ pub(crate) enum Matched<'a> {
 }
 
 impl Router {
-    /// The handler that was found.
+    /// Returns the handler that was found.
     #[inline]
     pub(crate) fn route(&self, id: HeadRoute) -> &dyn Route {
         #[allow(
@@ -666,7 +666,7 @@ impl Router {
         &*self.routes[id.0 as usize]
     }
 
-    /// The longest body that a handler takes.
+    /// Returns the longest body that a handler takes.
     pub(crate) fn body_bytes_max(&self, id: HeadRoute) -> u64 {
         self.body_bytes_max.get(id.0 as usize).copied().unwrap_or(u64::MAX)
     }

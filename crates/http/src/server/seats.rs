@@ -288,7 +288,7 @@ impl Seats {
         }
     }
 
-    /// Why a connection was cancelled.
+    /// Returns why a connection was cancelled.
     pub(crate) fn verdict(&self, id: ConnectionId) -> Verdict {
         self.seats.borrow().get(id.index as usize).map_or(Verdict::None, |seat| seat.verdict)
     }
@@ -351,12 +351,12 @@ fn seconds_of(span: Duration) -> u16 {
     u16::try_from(span.as_secs()).unwrap_or(u16::MAX)
 }
 
-/// The time of grace of a body.
+/// Returns the time of grace of a body.
 fn grace(deadlines: &Deadlines) -> u16 {
     seconds_of(deadlines.body_grace)
 }
 
-/// The window in which a large answer has to go at the least rate.
+/// Returns the window in which a large answer has to go at the least rate.
 fn window(deadlines: &Deadlines) -> u16 {
     seconds_of(deadlines.send_stall).max(1)
 }
@@ -439,8 +439,8 @@ mod tests {
         judge(&seat(waits, since), now, false, &Deadlines::default())
     }
 
-    /// The seconds at the end of which a body is waited for, or (`false`) a handler; with so many bytes in
-    /// each. How many pass until it is overdue.
+    /// Returns the seconds at the end of which a body is waited for, or (`false`) a handler; with so many
+    /// bytes in each. How many pass until it is overdue.
     fn seconds_of(waiting: impl IntoIterator<Item = bool>, bytes: usize) -> Option<usize> {
         let seats = Seats::new(Deadlines::default());
         seats.seats.borrow_mut().push(seat(Waits::Handler, 0));

@@ -40,8 +40,8 @@ pub(super) async fn begins(stream: &mut Transport, input: &mut Vec<u8>) -> Resul
     }
 }
 
-/// Whether bytes begin with a method in capitals and a space; `None`: more have to come. A TLS record begins
-/// with its content type, a byte below 32 (RFC 8446 §5.1).
+/// Returns whether bytes begin with a method in capitals and a space; `None`: more have to come. A TLS record
+/// begins with its content type, a byte below 32 (RFC 8446 §5.1).
 fn is_http(input: &[u8]) -> Option<bool> {
     let method = input.iter().take_while(|byte| byte.is_ascii_uppercase()).count();
     match input.get(method) {

@@ -110,7 +110,7 @@ impl Workers {
         }
     }
 
-    /// Whether a worker has a listener.
+    /// Returns whether a worker has a listener.
     pub(crate) fn listen(&self) -> bool {
         self.handles.iter().any(|worker| worker.listens.load(Ordering::Acquire))
     }
@@ -121,8 +121,8 @@ impl Workers {
         self.handles.iter().any(|worker| has_room(worker) && !worker.is_leaving())
     }
 
-    /// The worker that ought to have the connection that worker `me` has just taken, if that is another: its
-    /// place is taken.
+    /// Returns the worker that ought to have the connection that worker `me` has just taken, if that is
+    /// another: its place is taken.
     fn better_than(&self, me: usize, most: usize) -> Option<usize> {
         let load = |worker: &Arc<WorkerHandle>| worker.connections.load(Ordering::Relaxed);
         let mine = self.handles.get(me).map_or(0, load);
@@ -238,7 +238,7 @@ thread_local! {
     static HERE: RefCell<Option<Rc<Worker>>> = const { RefCell::new(None) };
 }
 
-/// The worker of this thread, while there is one.
+/// Returns the worker of this thread, while there is one.
 pub(crate) fn here() -> Option<Rc<Worker>> {
     HERE.try_with(|here| here.borrow().clone()).ok().flatten()
 }
@@ -473,8 +473,8 @@ impl Worker {
         slowest.into_iter().for_each(|slow| slow.cancel());
     }
 
-    /// How many bytes of answers are put together at most, for a client that took the last at once, or did
-    /// not. With half of the bound in use each answer is sent by itself.
+    /// Returns how many bytes of answers are put together at most, for a client that took the last at once,
+    /// or did not. With half of the bound in use each answer is sent by itself.
     #[inline]
     pub(crate) fn batch_bytes(&self, slow: bool) -> usize {
         if self.unsent.get() > self.unsent_bytes_max.get() / 2 {
@@ -520,7 +520,7 @@ impl Worker {
         self.waiters.wake(id.index);
     }
 
-    /// Whether the handler of a request is dropped when its client has left.
+    /// Returns whether the handler of a request is dropped when its client has left.
     pub(crate) fn cancels(&self, id: ConnectionId, method: Method) -> bool {
         let rule = self.rules.borrow().get(&id).copied();
         rule.unwrap_or(self.settings.on_client_gone).cancels(method)
@@ -808,7 +808,7 @@ impl Worker {
     }
 }
 
-/// How long the clock's second still is: `Date` tells whole seconds, so that is when it changes.
+/// Returns how long the clock's second still is: `Date` tells whole seconds, so that is when it changes.
 fn rest_of_second() -> Duration {
     const SECOND: Duration = Duration::from_secs(1);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

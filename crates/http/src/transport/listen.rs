@@ -79,7 +79,7 @@ pub enum Bound {
 }
 
 impl Bound {
-    /// The TCP address, if it is one.
+    /// Returns the TCP address, if it is one.
     pub fn tcp(&self) -> Option<SocketAddr> {
         match self {
             Bound::Tcp(address) => Some(*address),
@@ -112,7 +112,7 @@ pub(crate) enum ListenError {
 }
 
 impl ListenError {
-    /// Whether the address is in use.
+    /// Returns whether the address is in use.
     fn is_in_use(&self) -> bool {
         matches!(self, ListenError::Engine(why) if why.kind() == io::ErrorKind::AddrInUse)
     }
@@ -230,7 +230,7 @@ impl Socket {
         }
     }
 
-    /// The listener of one worker, with its address. In the worker's runtime.
+    /// Returns the listener of one worker, with its address. In the worker's runtime.
     pub(crate) fn listen(
         &self,
         options: ListenOptions,
@@ -274,7 +274,7 @@ impl Socket {
         }
     }
 
-    /// The file that goes with this server.
+    /// Returns the file that goes with this server.
     pub(crate) fn file(&self) -> Option<SocketFile> {
         match self {
             Socket::Unix { file, .. } => file.clone(),
@@ -331,15 +331,16 @@ impl Listener {
         }
     }
 
-    /// Whether no other process accepts on the socket: what is in its backlog is this server's to answer.
+    /// Returns whether no other process accepts on the socket: what is in its backlog is this server's to
+    /// answer.
     pub(crate) fn is_ours(&self) -> bool {
         match self {
             Listener::Tcp { ours, .. } | Listener::Unix { ours, .. } => *ours,
         }
     }
 
-    /// The socket, to accept what is in its backlog. It stays non-blocking: others may accept on it, too.
-    /// `None`: without a descriptor to spare nothing can be done for what is in there.
+    /// Returns the socket, to accept what is in its backlog. It stays non-blocking: others may accept on it,
+    /// too. `None`: without a descriptor to spare nothing can be done for what is in there.
     pub(crate) fn into_backlog(self) -> Option<OwnedFd> {
         match self {
             Listener::Tcp { listener, .. } => listener.into_std_nonblocking().ok().map(OwnedFd::from),

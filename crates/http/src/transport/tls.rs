@@ -293,12 +293,12 @@ impl TlsStream {
         shaken.map(|stream| *stream).map_err(|failed| failed.why)
     }
 
-    /// What was agreed on.
+    /// Returns what was agreed on.
     pub fn info(&self) -> &Arc<Info> {
         &self.info
     }
 
-    /// The next bytes; none at the end, if the peer has said that it is the end.
+    /// Returns the next bytes; none at the end, if the peer has said that it is the end.
     ///
     /// # Errors
     /// As of the stream under it; a record is wrong; the stream ends without `close_notify`.
@@ -511,7 +511,7 @@ impl TlsStream {
 }
 
 impl Core {
-    /// What there is without receiving: what came early, the end, or why nothing more is received.
+    /// Returns what there is without receiving: what came early, the end, or why nothing more is received.
     fn ready(&mut self) -> Option<Result<Lease>> {
         if !self.early.is_empty() {
             return Some(Ok(Lease::from(std::mem::take(&mut self.early))));
@@ -522,7 +522,7 @@ impl Core {
         self.session.has_ended().then(|| Ok(Lease::default()))
     }
 
-    /// What received bytes mean; `None` if nothing that is the caller's.
+    /// Returns what received bytes mean; `None` if nothing that is the caller's.
     fn open(&mut self, mut lease: Lease) -> Option<Result<Lease>> {
         if lease.is_empty() {
             let why = io::Error::new(

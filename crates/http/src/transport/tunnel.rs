@@ -165,7 +165,7 @@ impl TunnelStream {
         Rc::downgrade(&self.0.carrier)
     }
 
-    /// An owner for each direction.
+    /// Returns an owner for each direction.
     pub(super) fn split(self) -> (TunnelStream, TunnelStream) {
         let read = TunnelStream(Rc::clone(&self.0));
         (read, self)
@@ -200,13 +200,13 @@ impl TunnelSend {
     }
 }
 
-/// The error of a stream that its peer has reset, or that ended with its connection.
+/// Returns the error of a stream that its peer has reset, or that ended with its connection.
 #[cold]
 pub(crate) fn reset(operation: &'static str) -> Error {
     Error::layered(operation, io::ErrorKind::ConnectionReset.into())
 }
 
-/// The error of a stream that was cancelled.
+/// Returns the error of a stream that was cancelled.
 #[cold]
 pub(crate) fn cancelled(operation: &'static str) -> Error {
     let errno = rustix::io::Errno::CANCELED.raw_os_error();

@@ -32,13 +32,13 @@ impl Options {
         }
     }
 
-    /// The refusal of a request that is no valid offer, or that comes from a page which may not open a
-    /// session. `None`: [`accept`](Self::accept) takes it. For a server that has to ask before it accepts.
+    /// Returns the refusal of a request that is no valid offer, or that comes from a page which may not open
+    /// a session. `None`: [`accept`](Self::accept) takes it. For a server that has to ask before it accepts.
     pub fn refusal(&self, request: &Request) -> Option<Response> {
         self.check(request).err()
     }
 
-    /// Whether the request's page may open a session.
+    /// Returns whether the request's page may open a session.
     pub fn allows_origin(&self, request: &Request) -> bool {
         let authority = request.authority().unwrap_or_default();
         let is_allowed = |origin: &[u8]| {
@@ -121,7 +121,7 @@ struct Offer {
     deflate: Option<(deflate::Agreed, String)>,
 }
 
-/// The values of all lines of this name, as one list.
+/// Returns the values of all lines of this name, as one list.
 fn joined(request: &Request, name: &str) -> String {
     let values: Vec<&str> =
         request.headers().get_all(name).filter_map(|value| str::from_utf8(value).ok()).collect();

@@ -20,7 +20,7 @@ pub enum WebSocketError {
 }
 
 impl WebSocketError {
-    /// The close code that says as much; it may have been sent to the peer or not.
+    /// Returns the close code that says as much; it may have been sent to the peer or not.
     pub fn code(&self) -> CloseCode {
         match self {
             WebSocketError::Protocol(why) => why.code(),

@@ -60,7 +60,7 @@ pub(super) fn with_scratch<R>(work: impl FnOnce(&mut Scratch) -> R) -> R {
     SCRATCH.with(|scratch| work(&mut scratch.borrow_mut()))
 }
 
-/// The second it is, as of the task's last look at the clock.
+/// Returns the second it is, as of the task's last look at the clock.
 #[inline]
 pub(super) fn now() -> u32 {
     KEEPER.try_with(|keeper| keeper.now.get()).unwrap_or_default()

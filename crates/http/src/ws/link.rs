@@ -60,7 +60,7 @@ pub(super) enum Verdict {
     Broken,
 }
 
-/// Bytes that wait to be sent.
+/// Returns how many bytes wait to be sent.
 enum Piece {
     Own(Vec<u8>),
     Shared(Arc<[u8]>),
@@ -94,7 +94,8 @@ struct Out {
 }
 
 impl Out {
-    /// The buffer that further bytes are written to; [`counted`](Self::counted) is called behind that.
+    /// Returns the buffer that further bytes are written to; [`counted`](Self::counted) is called behind
+    /// that.
     fn tail(&mut self) -> &mut Vec<u8> {
         if self.tail.capacity() == 0 {
             self.tail = pool::buffer();
@@ -110,7 +111,7 @@ impl Out {
         self.pieces.push_back(piece);
     }
 
-    /// What is sent next: a long piece, or short ones joined.
+    /// Returns what is sent next: a long piece, or short ones joined.
     fn next(&mut self) -> Option<Piece> {
         if self.pieces.is_empty() {
             let tail = std::mem::take(&mut self.tail);
@@ -226,7 +227,7 @@ impl Link {
         self.out.borrow().bytes
     }
 
-    /// Whether so many bytes more may be queued.
+    /// Checks whether so many bytes more may be queued.
     fn room_for(&self, bytes: usize) -> Result<(), SendError> {
         if self.state.get() != State::Open {
             return Err(SendError::Closed);
@@ -511,7 +512,7 @@ impl Link {
         self.heard.set(now);
     }
 
-    /// The second in which it is to be looked at next.
+    /// Returns the second in which it is to be looked at next.
     pub(super) fn due(&self) -> u32 {
         let settings = &self.options.0;
         let after = |since: &Cell<u32>, span: u32| match since.get() {
@@ -647,12 +648,12 @@ impl Sender {
         self.0.flush_soon();
     }
 
-    /// Bytes that wait to be sent.
+    /// Returns how many bytes wait to be sent.
     pub fn queued_bytes(&self) -> usize {
         self.0.queued()
     }
 
-    /// Whether nothing can be sent any more.
+    /// Returns whether nothing can be sent any more.
     pub fn is_closed(&self) -> bool {
         self.0.state() != State::Open
     }

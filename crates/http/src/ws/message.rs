@@ -16,17 +16,17 @@ pub struct Message {
 }
 
 impl Message {
-    /// A text.
+    /// Makes a message of text.
     pub fn text(text: impl Into<String>) -> Message {
         Message { kind: Kind::Text, bytes: text.into().into_bytes() }
     }
 
-    /// Bytes.
+    /// Makes a message of bytes.
     pub fn binary(bytes: impl Into<Vec<u8>>) -> Message {
         Message { kind: Kind::Binary, bytes: bytes.into() }
     }
 
-    /// A copy of what was received, in memory of the worker's pool.
+    /// Returns a copy of what was received, in memory of the worker's pool.
     #[inline]
     pub(super) fn received(kind: Kind, bytes: &[u8]) -> Message {
         let mut copy = pool::buffer();
@@ -34,12 +34,12 @@ impl Message {
         Message { kind, bytes: copy }
     }
 
-    /// Which it is.
+    /// Returns which kind it is.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// The text, if it is one.
+    /// Returns the text, if it is one.
     pub fn as_text(&self) -> Option<&str> {
         match self.kind {
             Kind::Text => str::from_utf8(&self.bytes).ok(),
@@ -47,12 +47,12 @@ impl Message {
         }
     }
 
-    /// The bytes, of a text as well.
+    /// Returns the bytes, of a text as well.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The text, if it is one.
+    /// Returns the text, if it is one.
     pub fn into_text(self) -> Option<String> {
         match self.kind {
             Kind::Text => String::from_utf8(self.into_bytes()).ok(),
@@ -60,7 +60,7 @@ impl Message {
         }
     }
 
-    /// The bytes, of a text as well.
+    /// Returns the bytes, of a text as well.
     pub fn into_bytes(mut self) -> Vec<u8> {
         std::mem::take(&mut self.bytes)
     }
@@ -136,17 +136,17 @@ impl Frame {
         Frame::new(Kind::Text, text.as_bytes())
     }
 
-    /// Whether it is a text.
+    /// Returns whether it is a text.
     pub fn kind(&self) -> Kind {
         self.0.kind
     }
 
-    /// What the message says.
+    /// Returns what the message says.
     pub fn payload(&self) -> &[u8] {
         self.0.plain.get(self.0.payload..).unwrap_or_default()
     }
 
-    /// The bytes that a server sends to a client that agreed on this.
+    /// Returns the bytes that a server sends to a client that agreed on this.
     pub(super) fn bytes(&self, agreed: Option<Agreed>) -> &Arc<[u8]> {
         match agreed {
             // A smaller window would need an encoding of its own.

@@ -4,9 +4,9 @@ use super::Limits;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Which pages may open a session. A browser sends a user's cookies with the request of any page, and does
-/// not keep the page from reading what comes, so that a server which knows its users by cookies has to look.
-/// Clients that are no browsers send no `Origin` and are not concerned.
+/// Sets which pages may open a session. A browser sends a user's cookies with the request of any page, and
+/// does not keep the page from reading what comes, so that a server which knows its users by cookies has to
+/// look. Clients that are no browsers send no `Origin` and are not concerned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Origins {
@@ -49,9 +49,9 @@ fn seconds(span: Duration) -> u32 {
 }
 
 impl Options {
-    /// Messages of at most 1 MiB in at most 1,024 frames; a ping after 25 s of silence and 10 s for its
-    /// answer; 5 s for the peer to close; 30 s for it to take anything; at most 1 MiB waiting to be sent; no
-    /// compression; pages of the same host.
+    /// Makes options for messages of at most 1 MiB in at most 1,024 frames; a ping after 25 s of silence and
+    /// 10 s for its answer; 5 s for the peer to close; 30 s for it to take anything; at most 1 MiB waiting to
+    /// be sent; no compression; pages of the same host.
     pub fn new() -> Options {
         Options(Arc::new(Settings {
             limits: Limits::default(),
@@ -71,14 +71,14 @@ impl Options {
         self
     }
 
-    /// How much the peer may send.
+    /// Returns how much the peer may send.
     #[must_use]
     pub fn limits(self, limits: Limits) -> Options {
         self.with(|settings| settings.limits = limits)
     }
 
-    /// How long the peer may be silent before it is pinged, and how long it has to answer. `None`: it is not
-    /// pinged, and a peer that has vanished goes unnoticed until something is sent.
+    /// Returns how long the peer may be silent before it is pinged, and how long it has to answer. `None`: it
+    /// is not pinged, and a peer that has vanished goes unnoticed until something is sent.
     #[must_use]
     pub fn ping(self, spans: Option<(Duration, Duration)>) -> Options {
         self.with(|settings| {
@@ -87,40 +87,40 @@ impl Options {
         })
     }
 
-    /// How long the peer has to answer a close frame.
+    /// Returns how long the peer has to answer a close frame.
     #[must_use]
     pub fn close_timeout(self, span: Duration) -> Options {
         self.with(|settings| settings.close = seconds(span))
     }
 
-    /// How long the peer may take nothing of what is being sent.
+    /// Returns how long the peer may take nothing of what is being sent.
     #[must_use]
     pub fn send_timeout(self, span: Duration) -> Options {
         self.with(|settings| settings.send = seconds(span))
     }
 
-    /// How many bytes may wait to be sent. A single message may be longer where nothing waits.
+    /// Returns how many bytes may wait to be sent. A single message may be longer where nothing waits.
     #[must_use]
     pub fn queue_bytes(self, bytes: usize) -> Options {
         self.with(|settings| settings.queue_bytes = bytes)
     }
 
-    /// Whether to agree to compression (permessage-deflate without context takeover). It saves bytes and
-    /// costs CPU time, and where secrets and what an attacker chooses share a message its length tells of the
-    /// secret.
+    /// Returns whether to agree to compression (permessage-deflate without context takeover). It saves bytes
+    /// and costs CPU time, and where secrets and what an attacker chooses share a message its length tells of
+    /// the secret.
     #[must_use]
     pub fn compress(self, compress: bool) -> Options {
         self.with(|settings| settings.compress = compress)
     }
 
-    /// Which pages may open a session.
+    /// Sets which pages may open a session.
     #[must_use]
     pub fn origins(self, origins: Origins) -> Options {
         self.with(|settings| settings.origins = origins)
     }
 
-    /// The subprotocols: of a server those it speaks, the first that the client offers is taken; of a client
-    /// those it offers.
+    /// Returns the subprotocols: of a server those it speaks, the first that the client offers is taken; of a
+    /// client those it offers.
     #[must_use]
     pub fn protocols<P: Into<String>>(self, protocols: impl IntoIterator<Item = P>) -> Options {
         self.with(|settings| settings.protocols = protocols.into_iter().map(Into::into).collect())

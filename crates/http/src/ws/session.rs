@@ -94,19 +94,19 @@ impl WebSocket {
         }
     }
 
-    /// The subprotocol that was agreed on.
+    /// Returns the subprotocol that was agreed on.
     pub fn protocol(&self) -> Option<&str> {
         self.protocol.as_deref()
     }
 
-    /// How the peer has closed, once it has.
+    /// Returns how the peer has closed, once it has.
     pub fn closed(&self) -> Option<Closed> {
         self.link.closed()
     }
 
-    /// The code with which the session ends, once the peer has closed or broken a rule. It is known before
-    /// [`recv`](Self::recv) reports the end, which waits until the peer has ended the connection, for a few
-    /// seconds: what is known of the peer may be acted on meanwhile.
+    /// Returns the code with which the session ends, once the peer has closed or broken a rule. It is known
+    /// before [`recv`](Self::recv) reports the end, which waits until the peer has ended the connection, for
+    /// a few seconds: what is known of the peer may be acted on meanwhile.
     pub fn ending(&self) -> Option<CloseCode> {
         match &self.phase {
             Phase::Open | Phase::Over => None,
@@ -120,7 +120,8 @@ impl WebSocket {
         Sender(Rc::clone(&self.link))
     }
 
-    /// The next message. `None`: the session was closed, by either side, and the closing handshake is over.
+    /// Returns the next message. `None`: the session was closed, by either side, and the closing handshake is
+    /// over.
     ///
     /// # Errors
     /// The session ended otherwise. From then on `None`.
@@ -178,7 +179,7 @@ impl WebSocket {
         }
     }
 
-    /// The next message in what has come. `Ok(None)`: more is needed, or the peer has closed.
+    /// Returns the next message in what has come. `Ok(None)`: more is needed, or the peer has closed.
     #[inline]
     fn parse(&mut self) -> Result<Option<Message>, ringroad_wire::ws::Error> {
         let WebSocket { link, messages, input, at, phase, .. } = self;
@@ -221,7 +222,7 @@ impl WebSocket {
         }
     }
 
-    /// The connection has ended, or was given up.
+    /// Ends the session: the connection has ended, or was given up.
     fn lost(&mut self, why: Option<ringroad_engine::Error>) -> Result<Option<Message>, WebSocketError> {
         let was_closing = self.link.state() == State::Closing;
         self.link.end();

@@ -21,7 +21,7 @@ pub(super) struct Point<'a> {
 }
 
 impl<'a> Point<'a> {
-    /// What a cell of a record was put under.
+    /// Returns what a cell of a record was put under.
     pub(super) fn of_cell(cell: &'a Cell) -> Point<'a> {
         Point {
             protocol: &cell.protocol,
@@ -33,7 +33,7 @@ impl<'a> Point<'a> {
         }
     }
 
-    /// What a suite would put programs under.
+    /// Returns what a suite would put programs under.
     pub(super) fn of_load(load: &'a Load) -> Point<'a> {
         Point {
             protocol: match load.protocol {
@@ -49,8 +49,8 @@ impl<'a> Point<'a> {
         }
     }
 
-    /// Whether it can speak for a workload at all: connections, in the protocol that is asked for, and
-    /// nothing about them that a workload cannot name.
+    /// Returns whether it can speak for a workload at all: connections, in the protocol that is asked for,
+    /// and nothing about them that a workload cannot name.
     pub(super) fn speaks_for(&self, workload: &Workload) -> bool {
         self.protocol != "files"
             && workload.protocol.as_ref().is_none_or(|protocol| protocol == self.protocol)
@@ -64,7 +64,7 @@ impl<'a> Point<'a> {
             }
     }
 
-    /// Whether it is near a workload in every way.
+    /// Returns whether it is near a workload in every way.
     pub(super) fn is_near(&self, workload: &Workload) -> bool {
         WAYS.into_iter().all(|way| way.distance(workload, self) <= 1.0)
     }
@@ -93,7 +93,7 @@ const WORK_FELT_US: f64 = 2.0;
 const DELAY_FELT_US: f64 = 100.0;
 
 impl Way {
-    /// What is asked for.
+    /// Returns what is asked for.
     pub(super) fn wanted(self, workload: &Workload) -> Option<f64> {
         match self {
             Way::Connections => workload.connections.map(f64::from),
@@ -106,7 +106,7 @@ impl Way {
         }
     }
 
-    /// What a load has.
+    /// Returns what a load has.
     pub(super) fn had(self, point: &Point<'_>) -> f64 {
         let time_of = |what: &str| {
             let quantity = point.words.and_then(shape::quantity_in);
@@ -125,7 +125,7 @@ impl Way {
         }
     }
 
-    /// How far from what is asked: 0 is the same, up to 1 is near enough to speak for it.
+    /// Returns how far from what is asked: 0 is the same, up to 1 is near enough to speak for it.
     pub(super) fn distance(self, workload: &Workload, point: &Point<'_>) -> f64 {
         let Some(wanted) = self.wanted(workload) else {
             return 0.0;
@@ -146,7 +146,7 @@ impl Way {
         }
     }
 
-    /// The suite that varies it, where none covers all that is asked.
+    /// Returns the suite that varies it, where none covers all that is asked.
     pub(super) fn suite(self) -> &'static str {
         match self {
             Way::Connections => "models",
@@ -158,7 +158,7 @@ impl Way {
         }
     }
 
-    /// What is asked for in words.
+    /// Returns what is asked for in words.
     pub(super) fn said(self, value: f64) -> String {
         match self {
             Way::Connections => format!("{} connections", figure::count(value as u64)),

@@ -120,7 +120,7 @@ enum Phase {
 }
 
 impl Course {
-    /// The course these options ask for, which have been [checked](Options::check). Turns are told on
+    /// Makes the course these options ask for, which have been [checked](Options::check). Turns are told on
     /// standard input and output ([`Turns`]).
     pub fn new(options: &Options) -> Course {
         let seconds = Duration::from_secs_f64;
@@ -140,8 +140,8 @@ impl Course {
         }
     }
 
-    /// What comes next. First asked before anything is connected, then when all connections are there or
-    /// cannot be had and nothing is sent yet, and then whenever what it said before is over.
+    /// Returns what comes next. First asked before anything is connected, then when all connections are there
+    /// or cannot be had and nothing is sent yet, and then whenever what it said before is over.
     pub fn next(&mut self, look: &Look<'_>) -> Next {
         let phase = std::mem::replace(&mut self.phase, Phase::Over(None));
         let (phase, next) = self.after(phase, look);
@@ -149,7 +149,7 @@ impl Course {
         next
     }
 
-    /// What was measured; `None` if the load ended before its window did.
+    /// Returns what was measured; `None` if the load ended before its window did.
     pub fn into_window(self) -> Option<Window> {
         match self.phase {
             Phase::Over(window) | Phase::Drain(window) => window.map(|window| *window),
@@ -158,7 +158,7 @@ impl Course {
         }
     }
 
-    /// A piece of the window begins.
+    /// Begins a piece of the window.
     fn piece(&self, early: Slow, pieces: Box<Pieces>, look: &Look<'_>) -> (Phase, Next) {
         let edge = self.gauges.edge();
         match &self.turns {

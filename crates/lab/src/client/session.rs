@@ -142,7 +142,7 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// The whole load: connect, warm up, measure, count, drain, report.
+    /// Returns the whole load: connect, warm up, measure, count, drain, report.
     ///
     /// # Errors
     /// Only epoll itself failing.
@@ -201,7 +201,7 @@ impl<'a> Session<'a> {
         Look { live, served, answers, completed, latencies: &self.latencies, waiting }
     }
 
-    /// How long the oldest request of each connection has waited.
+    /// Returns how long the oldest request of each connection has waited.
     fn waiting(&self) -> Vec<u64> {
         let now_ns = self.now_ns();
         let depth = self.options.pipeline as usize;
@@ -270,8 +270,8 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// The server has closed connection `index`. With nothing owed it may, and a connection that is to go on
-    /// sending is made again.
+    /// Takes the end of connection `index`, which the server has closed. With nothing owed it may, and a
+    /// connection that is to go on sending is made again.
     fn closed(&mut self, index: usize) -> Result<(), End> {
         let connection = &mut self.connections[index];
         if connection.answered.is_none() {
@@ -376,8 +376,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// What the kernel reports about a connection, as its end. Where connections are made again it may be
-    /// about making it.
+    /// Returns what the kernel reports about a connection, as its end. Where connections are made again it
+    /// may be about making it.
     fn broken(&self, call: &str, errno: Errno) -> End {
         let how = format!("{call}: {}", io::Error::from(errno));
         match errno {
@@ -611,7 +611,7 @@ fn to_another(socket: &OwnedFd) -> rustix::io::Result<()> {
     Err(Errno::CONNREFUSED)
 }
 
-/// Whether connection `index` goes on sending: as many as asked for, spread evenly among all.
+/// Returns whether connection `index` goes on sending: as many as asked for, spread evenly among all.
 fn is_active(index: usize, options: &Options) -> bool {
     let (index, active, all) = (index as u64, u64::from(options.active), u64::from(options.connections));
     index * active / all != (index + 1) * active / all

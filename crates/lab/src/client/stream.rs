@@ -85,7 +85,7 @@ impl Tape {
         Tape { bytes: period.repeat(repeats), period: period.len() }
     }
 
-    /// The stream's period, once.
+    /// Returns the stream's period, once.
     fn once(&self) -> &[u8] {
         self.bytes.get(..self.period).unwrap_or_default()
     }
@@ -103,7 +103,7 @@ impl Tape {
 }
 
 impl Script {
-    /// The streams these options ask for.
+    /// Makes the streams these options ask for.
     pub fn new(options: &Options) -> Script {
         match options.protocol {
             Protocol::Echo => {
@@ -137,7 +137,7 @@ impl Script {
         }
     }
 
-    /// Where connection `index` begins in the outgoing stream, and its place in the answers.
+    /// Returns where connection `index` begins in the outgoing stream, and its place in the answers.
     pub fn start(&self, index: usize) -> (usize, Check) {
         match self.answers {
             // 61 and the period have no common divisor, so 8191 connections all begin at different places.
@@ -149,17 +149,17 @@ impl Script {
         }
     }
 
-    /// The next bytes to send from `place`, at most `bytes`.
+    /// Returns the next bytes to send from `place`, at most `bytes`.
     pub fn outgoing(&self, place: usize, bytes: usize) -> &[u8] {
         self.outgoing.piece(place, bytes)
     }
 
-    /// The place after sending `bytes` from `place`.
+    /// Returns the place after sending `bytes` from `place`.
     pub fn advance(&self, place: usize, bytes: usize) -> usize {
         self.outgoing.after(place, bytes)
     }
 
-    /// Bytes of a message (echo) or of the last answer's body (HTTP), once one came.
+    /// Returns how many bytes a message has (echo), or the body of the last answer (HTTP), once one came.
     pub fn payload_bytes(&self) -> Option<u64> {
         match &self.answers {
             Answers::Echo => Some(self.request_bytes as u64),
@@ -202,7 +202,8 @@ impl Script {
         }
     }
 
-    /// The server has closed the connection: the answer that ends with it, if there is one.
+    /// Takes the end of the connection, which the server has closed. Returns the answer that ends with it, if
+    /// there is one.
     ///
     /// # Errors
     /// What is wrong with that answer.
@@ -284,7 +285,7 @@ pub(crate) struct Answer {
     until_close: bool,
 }
 
-/// The answer at the front of `bytes`, or `None` if more bytes are needed.
+/// Returns the answer at the front of `bytes`, or `None` if more bytes are needed.
 pub(crate) fn parse(bytes: &[u8], input: Input) -> Result<Option<Answer>, Wrong> {
     let mut headers = [httparse::EMPTY_HEADER; 64];
     let mut response = httparse::Response::new(&mut headers);
@@ -342,7 +343,8 @@ pub(crate) fn parse(bytes: &[u8], input: Input) -> Result<Option<Answer>, Wrong>
     Ok(Some(Answer { status, body, total_bytes: head_bytes + body_bytes, closes, until_close: false }))
 }
 
-/// A chunked body at the front of `bytes`: the body and how many bytes it took; `None` if more are needed.
+/// Returns a chunked body at the front of `bytes`: the body and how many bytes it took; `None` if more are
+/// needed.
 fn unchunk(bytes: &[u8]) -> Result<Option<(Vec<u8>, usize)>, Wrong> {
     let mut body = Vec::new();
     let mut from = 0;
@@ -373,12 +375,12 @@ fn unchunk(bytes: &[u8]) -> Result<Option<(Vec<u8>, usize)>, Wrong> {
     }
 }
 
-/// What follows the first `from` bytes.
+/// Returns what follows the first `from` bytes.
 fn tail(bytes: &[u8], from: usize) -> &[u8] {
     bytes.get(from..).unwrap_or_default()
 }
 
-/// The first bytes of something, readable, in quotes.
+/// Returns the first bytes of something, readable, in quotes.
 fn excerpt(bytes: &[u8]) -> String {
     let shown = bytes.get(..40).unwrap_or(bytes);
     format!("\"{}{}\"", shown.escape_ascii(), if bytes.len() > shown.len() { "…" } else { "" })

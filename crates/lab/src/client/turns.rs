@@ -18,7 +18,7 @@ pub struct Turns<I = io::Stdin, O = io::Stdout> {
 }
 
 impl Turns {
-    /// On standard input and output.
+    /// Makes turns on standard input and output.
     pub fn here() -> Turns {
         Turns { input: io::stdin(), output: io::stdout() }
     }

@@ -120,7 +120,7 @@ pub(super) struct Taken<'a> {
 }
 
 impl Taken<'_> {
-    /// What was waited for since then, nanoseconds.
+    /// Returns what was waited for since then, nanoseconds.
     fn awaited_ns(&self) -> f64 {
         let sum = |waits: &[u64]| waits.iter().map(|ns| *ns as f64).sum::<f64>() * f64::from(self.depth);
         let answered = self.latencies.mean_ns().unwrap_or(0.0) * self.latencies.count() as f64;
@@ -203,7 +203,7 @@ impl Pieces {
         }
     }
 
-    /// Whether it was seen at rest before.
+    /// Returns whether it was seen at rest before.
     pub(super) fn has_rested(&self) -> bool {
         self.rests.is_some()
     }
@@ -215,7 +215,7 @@ impl Pieces {
         Some(last.cpu.checked_sub(first.cpu)?.mul_f64(self.completed as f64 / answers as f64))
     }
 
-    /// How long they are together.
+    /// Returns how long they are together.
     pub(super) fn time(&self) -> Duration {
         self.time
     }
@@ -276,7 +276,7 @@ impl Gauges {
         self.clocks.iter().map(|clock| clock.read().ok()).sum()
     }
 
-    /// The server when it has come to rest, or when `patience` is over.
+    /// Returns the server when it has come to rest, or when `patience` is over.
     ///
     /// The kernel brings the clock of another process up to date when that one goes to sleep, and while it
     /// runs only at the ticks of its CPU, 1 to 10 ms apart (`thread_group_cputime` in
@@ -313,7 +313,7 @@ impl Gauges {
         Ok(SyscallWindow { counters, answers, before })
     }
 
-    /// What is held now, and since before the connections.
+    /// Returns what is held now, and since before the connections.
     pub(super) fn memory(&self) -> Memory {
         let rss_bytes = resident(&self.pids);
         Memory {
@@ -384,7 +384,7 @@ impl SyscallWindow {
     }
 }
 
-/// What the kernel holds for connections and threads, whole machine: slab, stacks, page tables.
+/// Returns what the kernel holds for connections and threads, whole machine: slab, stacks, page tables.
 fn kernel_bytes() -> Option<u64> {
     let memory = memory::kernel();
     Some(memory.slab_bytes? + memory.kernel_stack_bytes? + memory.page_tables_bytes?)
@@ -412,8 +412,8 @@ fn sum(splits: &[CpuSplit]) -> CpuSplit {
     }
 }
 
-/// A process and all its descendants, itself first: `/proc/PID/task/TID/children` (CONFIG_PROC_CHILDREN).
-/// Where the kernel has no such file, the process alone.
+/// Returns a process and all its descendants, itself first: `/proc/PID/task/TID/children`
+/// (CONFIG_PROC_CHILDREN). Where the kernel has no such file, the process alone.
 pub(crate) fn family(pid: u32) -> Vec<u32> {
     let mut all = vec![pid];
     let mut next = 0;

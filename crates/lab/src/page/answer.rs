@@ -86,7 +86,7 @@ impl Answer {
         }
     }
 
-    /// The few sentences for a terminal: the warning, the cheapest program, and the others.
+    /// Returns the few sentences for a terminal: the warning, the cheapest program, and the others.
     pub(crate) fn short(&self) -> String {
         let mut sentences: Vec<&str> = self.warning.iter().map(String::as_str).collect();
         sentences.push(&self.lead);
@@ -196,7 +196,7 @@ pub(crate) fn doubt(record: &Record, cells: &[&Cell], even: usize) -> Option<&'s
     apart.then_some(", among programs that ran side by side")
 }
 
-/// The lead of a load that ran but has no usable CPU time.
+/// Returns the lead of a load that ran but has no usable CPU time.
 fn without_cost(record: &Record, load: &Load<'_>) -> String {
     let best = load
         .cells
@@ -352,8 +352,8 @@ fn further(record: &Record, load: &Load<'_>) -> String {
     format!("{}: {kind} {}{hides}{doubt}{}.", load.title, listed(&names), worst.unwrap_or_default())
 }
 
-/// What no suite of the lab covers: what the record itself shows to be absent, and what the way of measuring
-/// leaves out by design. What another suite would have measured, `guide` says.
+/// Returns what no suite of the lab covers: what the record itself shows to be absent, and what the way of
+/// measuring leaves out by design. What another suite would have measured, `guide` says.
 fn not_measured(record: &Record) -> Vec<String> {
     let ran: Vec<&Cell> = record.cells.iter().filter(|cell| cell.skipped.is_none()).collect();
     let mut clauses = Vec::new();
@@ -380,7 +380,7 @@ mod tests {
     use super::*;
     use ringroad_measure::record::Interval;
 
-    /// The sample of `lab quick` with the CPU times of its HTTP cells set: model, µs, noise.
+    /// Returns the sample of `lab quick` with the CPU times of its HTTP cells set: model, µs, noise.
     pub(super) fn with_cpu(times: &[(&str, f64, f64)]) -> Record {
         let mut record = sample::quick();
         record

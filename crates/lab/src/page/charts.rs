@@ -14,13 +14,13 @@ use super::svg::{self, Along, Chart, Lines, Mark, Point, Row, Rows, Scale, Serie
 use ringroad_measure::Level;
 use ringroad_measure::record::{Cell, Interval, Record};
 
-/// The chart of one figure under one load, as an `<svg>` element; `None` where no cell has the figure. The
-/// chart of [`Figure::P50`] shows the 99th percentile too.
+/// Returns the chart of one figure under one load, as an `<svg>` element; `None` where no cell has the
+/// figure. The chart of [`Figure::P50`] shows the 99th percentile too.
 pub(crate) fn load_chart(record: &Record, load: &Load<'_>, figure: Figure) -> Option<String> {
     Some(load_rows(record, load, figure)?.into_svg())
 }
 
-/// The same as a file of its own with its looks inside.
+/// Returns the same as a file of its own with its looks inside.
 pub(crate) fn load_file(record: &Record, load: &Load<'_>, figure: Figure, style: &str) -> Option<String> {
     Some(load_rows(record, load, figure)?.into_file(style))
 }
@@ -90,7 +90,7 @@ pub(crate) fn family_chart(record: &Record, family: &Family<'_>, figure: Figure)
     with_lines(record, family, figure, |lines| format!("{}{missing}", both(lines)))
 }
 
-/// The same, wide, as a file of its own with its looks inside.
+/// Returns the same, wide, as a file of its own with its looks inside.
 pub(crate) fn family_file(
     record: &Record,
     family: &Family<'_>,
@@ -101,7 +101,7 @@ pub(crate) fn family_file(
     with_gathered(record, family, figure, true, |lines| lines.draw(Size::Wide).into_file(style))
 }
 
-/// A chart of lines for a phone and one for a desk.
+/// Returns a chart of lines for a phone and one for a desk.
 pub(crate) fn both(lines: &Lines<'_>) -> String {
     format!(
         "<div class=\"narrow\">{}</div><div class=\"wide\">{}</div>",
@@ -176,8 +176,8 @@ fn with_gathered<T>(
     }))
 }
 
-/// A line for each program that has points: its colour is its driver's, and what shares a colour differs in
-/// its marker and its stroke.
+/// Returns a line for each program that has points: its colour is its driver's, and what shares a colour
+/// differs in its marker and its stroke.
 pub(crate) fn styled<'a>(
     record: &Record,
     cells: impl Iterator<Item = &'a Cell> + Clone,
@@ -198,7 +198,7 @@ pub(crate) fn styled<'a>(
     series
 }
 
-/// A number where a logarithm is taken of it.
+/// Returns a number where a logarithm is taken of it.
 fn place(axis: Axis, value: f64) -> f64 {
     if axis == Axis::Connections { value.max(1.0) } else { value }
 }
@@ -244,7 +244,7 @@ fn missing(family: &Family<'_>, figure: Figure) -> Option<String> {
     (!said.is_empty()).then(|| format!("Not drawn: {}.", said.join("; ")))
 }
 
-/// The heading of a section; the two latencies share one.
+/// Returns the heading of a section; the two latencies share one.
 pub(crate) fn heading(figure: Figure) -> &'static str {
     match figure {
         Figure::P50 => "Latency",
@@ -346,7 +346,7 @@ fn memory_row(record: &Record, cell: &Cell) -> Row {
     Row { label: cell.model.clone(), mark, text, hover, class }
 }
 
-/// The value in full: with its interval, its percentiles, its limiter.
+/// Returns the value in full: with its interval, its percentiles, its limiter.
 fn long(cell: &Cell, figure: Figure, value: f64) -> String {
     let interval = figure
         .interval(cell)
@@ -379,13 +379,13 @@ pub(crate) fn spelled(figure: Figure, interval: Interval) -> String {
     format!("{} to {}", figure.spell(interval.low), figure.spell(interval.high))
 }
 
-/// The baseline's cell of a load.
+/// Returns the baseline's cell of a load.
 pub(crate) fn baseline_of<'a>(record: &Record, load: &Load<'a>) -> Option<&'a Cell> {
     let baseline = record.baseline.as_deref()?;
     load.cells.iter().copied().find(|cell| cell.model == baseline && answer::usable(cell))
 }
 
-/// The style class of a line: its colour follows the I/O driver.
+/// Returns the style class of a line: its colour follows the I/O driver.
 fn colour(cell: Option<&Cell>) -> &'static str {
     match cell.and_then(|cell| cell.driver.as_deref()) {
         Some("io_uring") => "s-io_uring",

@@ -11,7 +11,8 @@ use crate::sources::text::{spell, with};
 use ringroad_measure::claim::{Claim, Origin, Outcome};
 use ringroad_measure::record::Record;
 
-/// The section of the claims, with the table of all of them if `lists`; nothing if the record has none.
+/// Returns the section of the claims, with the table of all of them if `lists`; nothing if the record has
+/// none.
 pub(crate) fn section(record: &Record, lists: bool) -> String {
     if record.claims.is_empty() {
         return String::new();
@@ -39,8 +40,8 @@ pub(crate) fn section(record: &Record, lists: bool) -> String {
     )
 }
 
-/// How many came out as claimed, in a sentence or two; what was only computed from the document's own figures
-/// is no test.
+/// Returns how many came out as claimed, in a sentence or two; what was only computed from the document's own
+/// figures is no test.
 pub(crate) fn summary(claims: &[Claim]) -> String {
     let of = |origin: Origin, outcome: Outcome| {
         claims.iter().filter(|claim| claim.origin == Some(origin) && claim.outcome == outcome).count()
@@ -84,7 +85,7 @@ struct Group<'a> {
 }
 
 impl Group<'_> {
-    /// The unit of all its claims, if they have one.
+    /// Returns the unit of all its claims, if they have one.
     fn unit(&self) -> Option<&str> {
         let first = self.claims.first()?.unit.as_str();
         (!first.is_empty() && self.claims.iter().all(|claim| claim.unit == first)).then_some(first)
@@ -122,7 +123,7 @@ fn positive(value: Option<f64>) -> Option<f64> {
     value.filter(|value| value.is_finite() && *value > 0.0)
 }
 
-/// A claim as a row, with its unit where it is not that of the whole chart.
+/// Returns a claim as a row, with its unit where it is not that of the whole chart.
 fn row(claim: &Claim, with_unit: bool) -> Row {
     let label = claim.cell.as_ref().map_or_else(|| claim.id.clone(), |cell| cell.row.clone());
     let whisker = claim.claimed.zip(claim.interval).map(|(claimed, i)| (i.low / claimed, i.high / claimed));
@@ -150,7 +151,7 @@ fn mark(claim: &Claim) -> &'static str {
     }
 }
 
-/// What came out here, with its unit and its origin.
+/// Returns what came out here, with its unit and its origin.
 fn here(claim: &Claim) -> String {
     let Some(measured) = claim.measured else {
         return "not measured".to_owned();

@@ -5,7 +5,7 @@
 use ringroad_measure::record::{Cell, Record};
 use serde_json::Value;
 
-/// The record as JSON, as whole as there is room, and a sentence about what is not in it.
+/// Returns the record as JSON, as whole as there is room, and a sentence about what is not in it.
 pub(super) fn embedded(record: &Record, room: usize) -> String {
     let mut copy = record.clone();
     let mut left_out: Vec<&str> = Vec::new();
@@ -53,7 +53,7 @@ fn json(record: &Record) -> String {
     }
 }
 
-/// How much the record takes with all its runs: they come before charts that could be spared.
+/// Returns how much the record takes with all its runs: they come before charts that could be spared.
 pub(super) fn without_histograms(record: &Record) -> usize {
     let mut copy = record.clone();
     copy.cells.iter_mut().for_each(|cell| cell.histogram = None);

@@ -106,7 +106,7 @@ fn flatten(key: &str, value: &Value, facts: &mut Vec<(String, Option<String>)>) 
     facts.push((name, text));
 }
 
-/// How to repeat it.
+/// Returns how to repeat it.
 pub(super) fn again(record: &Record) -> String {
     let command: Vec<String> = record.command.iter().map(|word| quoted(word)).collect();
     let html = format!(
@@ -120,7 +120,7 @@ pub(super) fn again(record: &Record) -> String {
     block("Run it again", &html)
 }
 
-/// A word as a shell takes it back.
+/// Returns a word as a shell takes it back.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {

@@ -114,7 +114,8 @@ impl Figure {
         }
     }
 
-    /// What its ticks should be round multiples of, for values up to `most`: 1, or for memory a binary unit.
+    /// Returns what its ticks should be round multiples of, for values up to `most`: 1, or for memory a
+    /// binary unit.
     pub(crate) fn tick_unit(self, most: f64) -> f64 {
         match self {
             Figure::Memory => [30, 20, 10]
@@ -126,7 +127,7 @@ impl Figure {
         }
     }
 
-    /// The number, if the cell has it and it is a number.
+    /// Returns the number, if the cell has it and it is a number.
     pub(crate) fn value(self, cell: &Cell) -> Option<f64> {
         let value = match self {
             Figure::Cpu => cell.server.cpu_us_per_request,
@@ -140,7 +141,7 @@ impl Figure {
         value.filter(|v| v.is_finite())
     }
 
-    /// The number in one run, where runs have it.
+    /// Returns the number in one run, where runs have it.
     pub(crate) fn in_run(self, run: &Run) -> Option<f64> {
         let value = match self {
             Figure::Cpu => run.cpu_us_per_request,
@@ -154,7 +155,7 @@ impl Figure {
         value.filter(|v| v.is_finite())
     }
 
-    /// The 95 % interval, for the figures that have one.
+    /// Returns the 95 % interval, for the figures that have one.
     pub(crate) fn interval(self, cell: &Cell) -> Option<Interval> {
         let interval = match self {
             Figure::Cpu => cell.server.cpu_interval,
@@ -169,7 +170,7 @@ impl Figure {
         interval.filter(|i| i.low.is_finite() && i.high.is_finite())
     }
 
-    /// The number with its unit, as a reader likes it: `3.91 µs`, `251 k/s`, `3.1 MiB`.
+    /// Returns the number with its unit, as a reader likes it: `3.91 µs`, `251 k/s`, `3.1 MiB`.
     pub(crate) fn spell(self, value: f64) -> String {
         match self {
             Figure::Cpu | Figure::P50 | Figure::P99 => micros(value),
@@ -180,7 +181,7 @@ impl Figure {
         }
     }
 
-    /// The label of an axis: what it is, the unit, which way is better.
+    /// Returns the label of an axis: what it is, the unit, which way is better.
     pub(crate) fn axis(self) -> &'static str {
         match self {
             Figure::Cpu => "µs of CPU per request · less is better",
@@ -193,7 +194,7 @@ impl Figure {
         }
     }
 
-    /// A number at a tick of the axis: short, no spare zeros.
+    /// Returns a number at a tick of the axis: short, no spare zeros.
     pub(crate) fn tick(self, value: f64) -> String {
         match self {
             Figure::Cpu | Figure::Ratio | Figure::Syscalls => trimmed(value),
@@ -210,39 +211,39 @@ impl Figure {
     }
 }
 
-/// A time given in microseconds, with the unit that suits it.
+/// Returns a time given in microseconds, with the unit that suits it.
 pub(crate) fn micros(value: f64) -> String {
     glued(Micros(value).to_string())
 }
 
-/// A number of bytes with the unit that suits it.
+/// Returns a number of bytes with the unit that suits it.
 pub(crate) fn bytes(value: f64) -> String {
     // Saturates; a negative or broken number was filtered before.
     glued(Bytes(value as u64).to_string())
 }
 
-/// A share as percent.
+/// Returns a share as percent.
 pub(crate) fn percent(share: f64) -> String {
     glued(Share(share).to_string())
 }
 
-/// How busy a process was, in shares of a core; more than one core in cores: `81.0 %`, `1.4 cores`.
+/// Returns how busy a process was, in shares of a core; more than one core in cores: `81.0 %`, `1.4 cores`.
 pub(crate) fn busy(share: f64) -> String {
     if share > 1.0 { format!("{share:.1}\u{a0}cores") } else { percent(share) }
 }
 
-/// A share as percent without spare digits: `100 %`, `1 %`, `0.5 %`.
+/// Returns a share as percent without spare digits: `100 %`, `1 %`, `0.5 %`.
 pub(crate) fn percent_short(share: f64) -> String {
     format!("{}\u{a0}%", trimmed(share * 100.0))
 }
 
-/// A ratio: `1.02 ×`, `14 ×`.
+/// Returns a ratio: `1.02 ×`, `14 ×`.
 pub(crate) fn times(value: f64) -> String {
     let digits = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
     format!("{value:.digits$}\u{a0}×")
 }
 
-/// A plain number with three digits that matter: `2.01`, `0.064`, `43.5`, `1,204`.
+/// Returns a plain number with three digits that matter: `2.01`, `0.064`, `43.5`, `1,204`.
 pub(crate) fn number(value: f64) -> String {
     let size = value.abs();
     if size == 0.0 {
@@ -260,7 +261,7 @@ pub(crate) fn number(value: f64) -> String {
     }
 }
 
-/// A whole number with commas: `10,000`.
+/// Returns a whole number with commas: `10,000`.
 pub(crate) fn count(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -273,8 +274,8 @@ pub(crate) fn count(value: u64) -> String {
     text
 }
 
-/// How a model is called in a sentence. The short name stays in charts and tables, because it is what one
-/// types.
+/// Returns how a model is called in a sentence. The short name stays in charts and tables, because it is what
+/// one types.
 pub(crate) fn in_words(model: &str) -> &str {
     match model {
         "threads" => "a thread per connection",
@@ -291,7 +292,7 @@ pub(crate) fn in_words(model: &str) -> &str {
     }
 }
 
-/// What a model does, for the list of names; `None` for a program that is not ours.
+/// Returns what a model does, for the list of names; `None` for a program that is not ours.
 pub(crate) fn how_it_works(model: &str) -> Option<&'static str> {
     Some(match model {
         "threads" => "one blocking thread for each connection.",
@@ -324,7 +325,7 @@ pub(crate) fn how_it_works(model: &str) -> Option<&'static str> {
     })
 }
 
-/// The mark of a verdict behind a number.
+/// Returns the mark of a verdict behind a number.
 pub(crate) fn flag(cell: &Cell) -> &'static str {
     match cell.verdict.level {
         Level::Valid => "",
@@ -333,7 +334,7 @@ pub(crate) fn flag(cell: &Cell) -> &'static str {
     }
 }
 
-/// What a limiter means in a word or two.
+/// Returns what a limiter means in a word or two.
 pub(crate) fn limiter(cell: &Cell) -> &'static str {
     match cell.limiter {
         Some(Limiter::Server) => "server",

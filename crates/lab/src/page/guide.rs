@@ -123,7 +123,7 @@ impl Advice {
     }
 }
 
-/// A row for each situation, measured ones first.
+/// Returns a row for each situation, measured ones first.
 pub(crate) fn rows(record: &Record) -> Vec<Row> {
     let loads = shape::loads(record);
     let mut rows: Vec<Row> = SITUATIONS
@@ -192,8 +192,8 @@ fn of_load(record: &Record, load: &Load<'_>) -> Option<Advice> {
     })
 }
 
-/// The program with the least memory for a connection, by the process, and all programs with runs that
-/// overlap its runs; what the kernel holds is said and much the same for all.
+/// Returns the program with the least memory for a connection, by the process, and all programs with runs
+/// that overlap its runs; what the kernel holds is said and much the same for all.
 pub(crate) fn least_memory(record: &Record) -> Option<Advice> {
     let loads = shape::loads(record);
     let load =

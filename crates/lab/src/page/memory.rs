@@ -30,22 +30,22 @@ pub(crate) fn of(record: &Record, cell: &Cell) -> Option<PerConnection> {
     Some(PerConnection { process, kernel: cell.server.kernel_bytes.map(|bytes| bytes as f64 / connections) })
 }
 
-/// The least and the most that a connection of this cell held in the process, of its runs; `None` where they
-/// do not say.
+/// Returns the least and the most that a connection of this cell held in the process, of its runs; `None`
+/// where they do not say.
 pub(crate) fn range(cell: &Cell) -> Option<(f64, f64)> {
     let held = || cell.runs.iter().filter_map(|run| run.rss_growth_bytes);
     let each = |bytes: u64| bytes as f64 / f64::from(cell.connections);
     Some((each(held().min()?), each(held().max()?)))
 }
 
-/// Whether of the kernel's memory the slab alone is in this record: it was so until each run said what the
-/// kernel's memory grew by.
+/// Returns whether of the kernel's memory the slab alone is in this record: it was so until each run said
+/// what the kernel's memory grew by.
 pub(crate) fn slab_alone(record: &Record) -> bool {
     let mut cells = record.cells.iter().filter(|cell| cell.server.kernel_bytes.is_some()).peekable();
     cells.peek().is_some() && cells.all(|cell| cell.runs.iter().all(|run| run.kernel_bytes.is_none()))
 }
 
-/// How much larger the process is than with the fewest connections, per connection more.
+/// Returns how much larger the process is than with the fewest connections, per connection more.
 fn slope(record: &Record, cell: &Cell) -> Option<f64> {
     let many = cell.server.rss_bytes? as f64;
     let (few, fewest) = shape::families(record, Axis::Connections)

@@ -61,8 +61,8 @@ mod room {
     const _: () = assert!(FRAME + STYLES + PARTS + DRAWN_MIN < super::BYTES_MAX);
 }
 
-/// The page of a record: a whole HTML document, UTF-8, also well-formed as XML, without any reference to
-/// something outside itself.
+/// Returns the page of a record: a whole HTML document, UTF-8, also well-formed as XML, without any reference
+/// to something outside itself.
 ///
 /// It stays below [`BYTES_MAX`]. The record stands in it as JSON in `<script type="application/json"
 /// id="record">`, whole as long as there is room; else without its histograms, then series, then single runs,
@@ -101,17 +101,17 @@ pub fn html(record: &Record) -> String {
 /// What is left of a name in the page's title.
 const NAME_CHARS_MAX: usize = 200;
 
-/// A part with its lists, without them if it would take more than `room` bytes, or the sentence that it is
-/// too large.
+/// Returns a part with its lists, without them if it would take more than `room` bytes, or the sentence that
+/// it is too large.
 fn fitting(title: &str, room: usize, part: &dyn Fn(bool) -> String) -> String {
     [true, false].into_iter().map(part).find(|html| html.len() <= room).unwrap_or_else(|| {
         block(title, "<p>Too large for this page; it is in the file <code>record.json</code>.</p>\n")
     })
 }
 
-/// The chart that says most of a record, as an SVG file of its own, light and dark: CPU per request over what
-/// varies most, or, where nothing varies, of each program under the main load; where no CPU time was measured
-/// the latencies. `None` if there is neither.
+/// Returns the chart that says most of a record, as an SVG file of its own, light and dark: CPU per request
+/// over what varies most, or, where nothing varies, of each program under the main load; where no CPU time
+/// was measured the latencies. `None` if there is neither.
 pub fn chart(record: &Record) -> Option<String> {
     let style = format!("{COLOURS}{CHART}");
     let loads = shape::loads(record);
@@ -134,20 +134,21 @@ mod tests {
 
     const HOSTILE: &str = "</script><script>alert('x')</script>&amp;\"<img src=x onerror=y>\u{7}\u{1b}[2J";
 
-    /// A page is well-formed as XML, so one strict reader finds every escape that was forgotten.
+    /// Returns a page as XML. It is well-formed, so one strict reader finds every escape that was forgotten.
     fn parsed<'a>(page: &'a str) -> roxmltree::Document<'a> {
         let options = roxmltree::ParsingOptions { allow_dtd: true, ..Default::default() };
         roxmltree::Document::parse_with_options(page, options).unwrap()
     }
 
-    /// The record out of the page, as a script would take it.
+    /// Returns the record out of the page, as a script would take it.
     fn record_in(page: &str) -> Record {
         let start = page.find("id=\"record\">").unwrap() + "id=\"record\">".len();
         let end = start + page[start..].find("</script").unwrap();
         serde_json::from_str(&page[start..end]).unwrap()
     }
 
-    /// A record as it comes back from a file: sentences for reasons, floats as the parser rounds them.
+    /// Returns a record as it comes back from a file: sentences for reasons, floats as the parser rounds
+    /// them.
     fn read_back(record: &Record) -> Record {
         serde_json::from_str(&serde_json::to_string(record).unwrap()).unwrap()
     }
@@ -353,7 +354,7 @@ mod tests {
         })
     }
 
-    /// A record much larger than any of ours, in one way after another.
+    /// Returns a record much larger than any of ours, in one way after another.
     fn oversized() -> Vec<(&'static str, Record)> {
         let long = || "x&".repeat(150_000);
         let caveat = |nth: usize| ringroad_measure::Caveat::Other(format!("reason {}", "y".repeat(8 * nth)));

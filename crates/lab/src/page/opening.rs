@@ -12,7 +12,7 @@ use ringroad_measure::Level;
 use ringroad_measure::record::Record;
 use serde_json::Value;
 
-/// What the run asked, and the answer; with a sentence for each load and each family only if `lists`.
+/// Returns what the run asked, and the answer; with a sentence for each load and each family only if `lists`.
 pub(super) fn opening(record: &Record, title: &str, lists: bool) -> String {
     let answer = Answer::of(record);
     let level = record.verdict.level;
@@ -63,7 +63,7 @@ fn list(class: &str, sentences: &[String]) -> String {
     format!("<ul class=\"{class}\">\n{items}</ul>\n")
 }
 
-/// What to use for what, and which command would tell where this record does not.
+/// Returns what to use for what, and which command would tell where this record does not.
 fn guide(record: &Record) -> String {
     let rows: String = guide::rows(record)
         .into_iter()

@@ -139,7 +139,7 @@ pub(crate) fn judge(record: &mut Record) {
     record.verdict = Verdict::worst(record.cells.iter().map(|cell| &cell.verdict));
 }
 
-/// The same cell, not run.
+/// Returns the same cell, not run.
 pub(crate) fn skipped(cell: &Cell, reason: &str) -> Cell {
     Cell {
         sent: 0,

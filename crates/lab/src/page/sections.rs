@@ -28,7 +28,7 @@ pub(crate) enum Detail {
 const FIGURES: [Figure; 6] =
     [Figure::Rate, Figure::P50, Figure::Cpu, Figure::Ratio, Figure::Syscalls, Figure::Memory];
 
-/// The sections that the record has numbers for, with as much detail as fits into `room` bytes.
+/// Returns the sections that the record has numbers for, with as much detail as fits into `room` bytes.
 pub(crate) fn fitting(record: &Record, room: usize) -> String {
     let loads = shape::loads(record);
     let mut families = shape::drawn(record);
@@ -88,12 +88,12 @@ fn numbers(record: &Record, loads: &[Load<'_>], room: usize) -> String {
     section("All the numbers", gist, "", &folded("Open the table", &table))
 }
 
-/// A section without a text beside it.
+/// Returns a section without a text beside it.
 pub(crate) fn block(title: &str, html: &str) -> String {
     section(title, "", "", html)
 }
 
-/// A title with what explains it at the side, and the content.
+/// Returns a title with what explains it at the side, and the content.
 pub(crate) fn section(title: &str, gist: &str, beside: &str, html: &str) -> String {
     let paragraph =
         |text: &str| if text.is_empty() { String::new() } else { format!("<p>{}</p>\n", escape(text)) };
@@ -117,7 +117,7 @@ struct Drawing<'d, 'a> {
 type Panel = (String, String);
 
 impl<'a> Drawing<'_, 'a> {
-    /// The section of a figure; nothing if no cell has it.
+    /// Returns the section of a figure; nothing if no cell has it.
     fn figure(&self, figure: Figure) -> String {
         let record = self.record;
         let over_connections = || self.families.iter().filter(|family| family.axis == Axis::Connections);
@@ -170,7 +170,7 @@ impl<'a> Drawing<'_, 'a> {
         section(charts::heading(figure), figure.gist(), beside(record, figure), &html)
     }
 
-    /// Whether a load gets a chart of its own for a figure.
+    /// Returns whether a load gets a chart of its own for a figure.
     fn shows(&self, load: &Load<'_>, figure: Figure, lines: bool) -> bool {
         let in_a_line = || {
             self.families.iter().any(|family| {
@@ -189,7 +189,7 @@ impl<'a> Drawing<'_, 'a> {
         answer::main_load(self.loads).is_some_and(|main| std::ptr::eq(main, load))
     }
 
-    /// The spectra of the main load and of the one with most connections; the others folded away.
+    /// Returns the spectra of the main load and of the one with most connections; the others folded away.
     fn spectra(&self) -> String {
         let most = self
             .loads
@@ -235,7 +235,7 @@ impl<'a> Drawing<'_, 'a> {
             .collect()
     }
 
-    /// The section of what varies besides connections; nothing if nothing does.
+    /// Returns the section of what varies besides connections; nothing if nothing does.
     fn axis(&self, axis: Axis) -> String {
         let record = self.record;
         let families: Vec<&Family<'a>> = self.families.iter().filter(|family| family.axis == axis).collect();
@@ -287,7 +287,7 @@ impl<'a> Drawing<'_, 'a> {
     }
 }
 
-/// What to know to read the charts of a figure.
+/// Returns what to know to read the charts of a figure.
 fn beside(record: &Record, figure: Figure) -> &'static str {
     match figure {
         Figure::Cpu => {

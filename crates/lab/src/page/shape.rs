@@ -31,7 +31,7 @@ impl Axis {
     pub(crate) const ALL: [Axis; 5] =
         [Axis::Connections, Axis::Active, Axis::Payload, Axis::Pipeline, Axis::Variant];
 
-    /// Where a cell stands on it.
+    /// Returns where a cell stands on it.
     fn value(self, cell: &Cell, payloads: &Payloads<'_>) -> f64 {
         match self {
             Axis::Connections => f64::from(cell.connections),
@@ -42,7 +42,7 @@ impl Axis {
         }
     }
 
-    /// A place on it, as a tick's label.
+    /// Returns a place on it, as a tick's label.
     fn spell(self, value: f64, unit: Unit) -> String {
         match self {
             Axis::Connections | Axis::Pipeline => figure::count(value as u64),
@@ -83,12 +83,12 @@ pub(crate) struct Quantity {
 /// What stands for the number in a quantity's words.
 const NUMBER: &str = "…";
 
-/// The first number in the words of a cell's variant, if there is one.
+/// Returns the first number in the words of a cell's variant, if there is one.
 pub(crate) fn quantity(cell: &Cell) -> Option<Quantity> {
     quantity_in(cell.variant.as_deref()?)
 }
 
-/// The first number in words, if there is one.
+/// Returns the first number in words, if there is one.
 pub(crate) fn quantity_in(words: &str) -> Option<Quantity> {
     let text = words.replace('\u{a0}', " ");
     let words: Vec<&str> = text.split(' ').collect();
@@ -155,18 +155,18 @@ impl<'a> Payloads<'a> {
         page.copied().unwrap_or(cell.payload_bytes)
     }
 
-    /// Whether the loads of a cell's protocol differ in it.
+    /// Returns whether the loads of a cell's protocol differ in it.
     fn vary(&self, cell: &Cell) -> bool {
         self.varied.contains(&cell.protocol.as_str())
     }
 }
 
-/// Whether the load of a cell may have a page. Without a name, loads are told apart by their shape.
+/// Returns whether the load of a cell may have a page. Without a name, loads are told apart by their shape.
 fn has_page(cell: &Cell) -> bool {
     cell.protocol == "http" && !cell.load.is_empty()
 }
 
-/// How long the page of a load of HTTP is; `None` where no program answered.
+/// Returns how long the page of a load of HTTP is; `None` where no program answered.
 fn page(record: &Record, load: &str) -> Option<u64> {
     let answers = || {
         let cells =
@@ -189,7 +189,7 @@ pub(crate) struct Load<'a> {
     pub(crate) cells: Vec<&'a Cell>,
 }
 
-/// The loads of a record, in the order of the suite.
+/// Returns the loads of a record, in the order of the suite.
 pub(crate) fn loads(record: &Record) -> Vec<Load<'_>> {
     let mut loads: Vec<Load<'_>> = Vec::new();
     let payloads = Payloads::of(record);
@@ -230,7 +230,7 @@ impl Family<'_> {
         format!("{}, {}", self.title, self.what.replace(NUMBER, &range))
     }
 
-    /// The name of its axis under a chart.
+    /// Returns the name of its axis under a chart.
     pub(crate) fn axis_name(&self) -> String {
         match self.axis {
             Axis::Connections => "connections".to_owned(),
@@ -244,23 +244,23 @@ impl Family<'_> {
         }
     }
 
-    /// Where a cell stands on its axis.
+    /// Returns where a cell stands on its axis.
     pub(crate) fn value(&self, cell: &Cell) -> f64 {
         self.axis.value(cell, &self.payloads)
     }
 
-    /// A place on its axis.
+    /// Returns a place on its axis.
     pub(crate) fn spell(&self, value: f64) -> String {
         self.axis.spell(value, self.unit)
     }
 
-    /// Whether it is the time the handler takes for something, `work` or `delay`, that varies.
+    /// Returns whether it is the time the handler takes for something, `work` or `delay`, that varies.
     pub(crate) fn is_time_of(&self, what: &str) -> bool {
         self.axis == Axis::Variant && self.unit == Unit::Time && self.what.ends_with(what)
     }
 }
 
-/// The families of a record along an axis, each with at least two different places on it.
+/// Returns the families of a record along an axis, each with at least two different places on it.
 pub(crate) fn families(record: &Record, axis: Axis) -> Vec<Family<'_>> {
     let mut families: Vec<Family<'_>> = Vec::new();
     let payloads = Rc::new(Payloads::of(record));
@@ -319,7 +319,7 @@ pub(crate) fn families(record: &Record, axis: Axis) -> Vec<Family<'_>> {
     families
 }
 
-/// The families worth a chart: not those with every cell in a family with more places.
+/// Returns the families worth a chart: not those with every cell in a family with more places.
 pub(crate) fn drawn(record: &Record) -> Vec<Family<'_>> {
     let mut all: Vec<Family<'_>> = Axis::ALL.into_iter().flat_map(|axis| families(record, axis)).collect();
     let mut order: Vec<usize> = (0..all.len()).collect();
@@ -344,7 +344,7 @@ pub(crate) fn drawn(record: &Record) -> Vec<Family<'_>> {
     all
 }
 
-/// The programs of a record, in the order of the suite.
+/// Returns the programs of a record, in the order of the suite.
 pub(crate) fn models(record: &Record) -> Vec<&str> {
     let mut models: Vec<&str> = Vec::new();
     for cell in &record.cells {
@@ -371,7 +371,7 @@ pub(crate) fn connections(cell: &Cell) -> String {
     format!("{}\u{a0}connection{plural}", figure::count(u64::from(cell.connections)))
 }
 
-/// A cell's load in a few words, without what varies along an axis; names only what is not ordinary.
+/// Returns a cell's load in a few words, without what varies along an axis; names only what is not ordinary.
 fn title(cell: &Cell, payloads: &Payloads<'_>, without: Option<Axis>) -> String {
     let mut parts = vec![protocol(cell)];
     let named = |axis: Axis| without != Some(axis);

@@ -29,12 +29,12 @@ const STEPS_PER_NINE: i32 = 5;
 /// A point of a curve needs so many answers that were slower.
 const SLOWER_MIN: f64 = 10.0;
 
-/// The spectra of the programs under a load, narrow and wide; `None` where no cell has one.
+/// Returns the spectra of the programs under a load, narrow and wide; `None` where no cell has one.
 pub(crate) fn chart(record: &Record, load: &Load<'_>) -> Option<String> {
     with_lines(record, load, charts::both)
 }
 
-/// The same, wide, as a file of its own with its looks inside.
+/// Returns the same, wide, as a file of its own with its looks inside.
 pub(crate) fn file(record: &Record, load: &Load<'_>, style: &str) -> Option<String> {
     with_lines(record, load, |lines| lines.draw(Size::Wide).into_file(style))
 }

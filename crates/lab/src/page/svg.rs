@@ -88,7 +88,7 @@ impl Scale {
         matches!(self, Scale::Log(..))
     }
 
-    /// The place of a value, 0 to 1; outside values stop at the edge.
+    /// Returns the place of a value, 0 to 1; outside values stop at the edge.
     fn place(self, value: f64) -> f64 {
         let share = match self {
             Scale::Linear(low, high) => (value - low) / (high - low),
@@ -163,7 +163,7 @@ impl Axis<'_> {
     }
 }
 
-/// A step of 1, 2, 2.5 or 5 times a power of ten, at least as large as asked.
+/// Returns a step of 1, 2, 2.5 or 5 times a power of ten, at least as large as asked.
 fn nice_step(rough: f64) -> f64 {
     let power = 10_f64.powf(rough.log10().floor());
     let lead = rough / power;
@@ -195,13 +195,13 @@ impl Chart {
         Chart { body: String::new(), width, height: 0.0, title: title.to_owned(), description: String::new() }
     }
 
-    /// The `<svg>` element.
+    /// Returns the `<svg>` element.
     pub(crate) fn into_svg(self) -> String {
         self.element("", 0.0, "")
     }
 
-    /// A file of its own: with the name space, a size to be shown at, its looks inside, and a ground with a
-    /// margin, since what it will stand on is not known.
+    /// Returns a file of its own: with the name space, a size to be shown at, its looks inside, and a ground
+    /// with a margin, since what it will stand on is not known.
     pub(crate) fn into_file(self, style: &str) -> String {
         const MARGIN: f64 = 14.0;
         let size = format!(
@@ -308,8 +308,8 @@ impl Span {
         (self.from + self.to) / 2.0
     }
 
-    /// Where something stands that reaches `half` to both sides: at `place`, or as near to it as keeps it
-    /// inside; in the middle, where it is longer than the whole.
+    /// Returns where something stands that reaches `half` to both sides: at `place`, or as near to it as
+    /// keeps it inside; in the middle, where it is longer than the whole.
     fn held(self, place: f64, half: f64) -> f64 {
         let middle = self.middle();
         place.clamp((self.from + half).min(middle), (self.to - half).max(middle))

@@ -28,7 +28,7 @@ pub(crate) fn of_all(record: &Record, loads: &[Load<'_>], room: usize) -> String
     table(record, loads, &all, room)
 }
 
-/// A figure of a family: a row for each program, a column for each place on the axis.
+/// Returns a figure of a family: a row for each program, a column for each place on the axis.
 pub(crate) fn of_family(record: &Record, family: &Family<'_>, figure: Figure) -> String {
     let mut html = String::from("<div class=\"scroll\"><table>\n<thead><tr><th>Program</th>");
     for value in &family.values {
@@ -126,7 +126,7 @@ fn interval(figure: Figure, cell: &Cell) -> String {
 
 type Column = (&'static str, fn(&Record, &Load<'_>, &Cell) -> String);
 
-/// The columns of a figure's table: its own number and what explains it.
+/// Returns the columns of a figure's table: its own number and what explains it.
 fn columns(figure: Figure) -> Vec<Column> {
     match figure {
         Figure::Cpu => vec![
@@ -184,7 +184,7 @@ fn columns(figure: Figure) -> Vec<Column> {
     }
 }
 
-/// The baseline's ratio to itself, which no run has to tell.
+/// Returns the baseline's ratio to itself, which no run has to tell.
 fn by_definition(record: &Record, cell: &Cell) -> Option<f64> {
     (record.baseline.as_deref() == Some(cell.model.as_str())).then_some(1.0)
 }

@@ -10,7 +10,7 @@ use super::svg::escape;
 use ringroad_measure::Level;
 use ringroad_measure::record::Record;
 
-/// The verdict, the noise floor, and, if `lists`, each reason and what was skipped.
+/// Returns the verdict, the noise floor, and, if `lists`, each reason and what was skipped.
 pub(super) fn trust(record: &Record, lists: bool) -> String {
     let ran = record.cells.iter().filter(|cell| cell.skipped.is_none()).count();
     let skipped = record.cells.len() - ran;
@@ -78,7 +78,7 @@ pub(super) fn trust(record: &Record, lists: bool) -> String {
     block("How reliable is this?", &html)
 }
 
-/// How many runs the results are of.
+/// Returns how many runs the results are of.
 fn runs(record: &Record) -> Option<String> {
     let of = || record.cells.iter().filter(|cell| cell.skipped.is_none()).map(|cell| cell.runs.len());
     let (least, most) = (of().min()?, of().max()?);
@@ -110,7 +110,7 @@ fn turns(record: &Record) -> Option<String> {
     ))
 }
 
-/// The client that put the load on, and the other client's result for the same cell.
+/// Returns the client that put the load on, and the other client's result for the same cell.
 fn clients(record: &Record) -> Option<String> {
     let mut names: Vec<String> = Vec::new();
     for cell in record.cells.iter().filter(|cell| cell.skipped.is_none()) {
@@ -174,7 +174,7 @@ fn doubt_item(doubt: &Doubt) -> String {
     )
 }
 
-/// The style class of a verdict.
+/// Returns the style class of a verdict.
 pub(super) fn level_class(level: Level) -> &'static str {
     match level {
         Level::Valid => "valid",

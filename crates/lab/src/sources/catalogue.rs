@@ -114,7 +114,7 @@ pub struct Pair {
 }
 
 impl Catalogue {
-    /// The claims this program was built with.
+    /// Returns the claims this program was built with.
     ///
     /// # Errors
     /// None in a released build: a test reads the embedded file.
@@ -215,7 +215,7 @@ impl Catalogue {
         Ok(())
     }
 
-    /// A pair for each row and column its ids speak of.
+    /// Adds a pair for each row and column its ids speak of.
     fn add_pairs(&mut self, little: &RawLittle, tables: &[RawTable]) -> Result<(), SuiteError> {
         let table = tables
             .iter()
@@ -265,7 +265,7 @@ impl Catalogue {
         Ok(())
     }
 
-    /// The claim of this id.
+    /// Returns the claim of this id.
     pub fn find(&self, id: &str) -> Option<&Stated> {
         self.stated.iter().find(|stated| stated.id == id)
     }
@@ -282,7 +282,7 @@ struct Facts<'a> {
 }
 
 impl Facts<'_> {
-    /// The figure under these terms, the nearest first.
+    /// Returns the figure under these terms, the nearest first.
     fn stated(
         self,
         terms: &[&Terms],

@@ -203,7 +203,7 @@ impl Place {
         Ok(room.bytes)
     }
 
-    /// A file system in memory is never cold.
+    /// Returns whether the files are on a file system in memory, which is never cold.
     fn is_in_memory(&self) -> bool {
         /// `TMPFS_MAGIC` of linux/magic.h.
         const TMPFS: u64 = 0x0102_1994;

@@ -8,8 +8,8 @@ use ringroad_measure::Claim;
 use ringroad_measure::claim::{Little, Origin, Outcome};
 use std::collections::BTreeMap;
 
-/// Every claim with what became of it, in the order of the file. `missing` is said where a figure was never
-/// measured.
+/// Returns every claim with what became of it, in the order of the file. `missing` is said where a figure was
+/// never measured.
 pub fn claims(
     catalogue: &Catalogue,
     figures: &BTreeMap<String, Result<Figure, String>>,
@@ -111,7 +111,7 @@ impl Judge<'_> {
     }
 }
 
-/// The program in the name of a figure: `poll` of `echo-10/poll.rps`.
+/// Returns the program in the name of a figure: `poll` of `echo-10/poll.rps`.
 fn program(name: &str) -> Option<&str> {
     name.split_once('/')?.1.rsplit_once('.').map(|(program, _)| program)
 }

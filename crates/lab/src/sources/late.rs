@@ -116,7 +116,7 @@ impl Shared {
         }
     }
 
-    /// The whole reply to a request; `None` where none is wanted.
+    /// Returns the whole reply to a request; `None` where none is wanted.
     fn answer(&self, request: &[u8]) -> Option<Vec<u8>> {
         let (opcode, unique) = (u32_at(request, 4)?, u64_at(request, 8)?);
         let body = request.get(IN_HEADER..)?;

@@ -81,8 +81,8 @@ const PLANS: &[Plan] = &[
     },
 ];
 
-/// The suites for these documents. `peers` is the folder where `cargo xtask peers` puts other people's
-/// servers.
+/// Returns the suites for these documents. `peers` is the folder where `cargo xtask peers` puts other
+/// people's servers.
 ///
 /// # Errors
 /// None but for a path that TOML cannot hold: the texts are this file's own, and a test reads them.
@@ -113,7 +113,7 @@ impl Plan {
     }
 }
 
-/// A program as a suite has it.
+/// Returns a program as a suite has it.
 fn server(program: &str, peers: &Path) -> String {
     let driver = match program {
         "threads" | "select" | "poll" => program,
@@ -153,7 +153,7 @@ fn server(program: &str, peers: &Path) -> String {
 }
 
 impl Part {
-    /// How its runs differ in length from the document's.
+    /// Returns how its runs differ in length from the document's.
     pub fn scale(&self) -> String {
         let (repeats, seconds) = (self.suite.repeats, self.suite.duration_s);
         let times = if repeats == 1 { "once".to_owned() } else { format!("{repeats} times") };
@@ -165,7 +165,7 @@ impl Part {
     }
 }
 
-/// Everything a suite's record says, by name.
+/// Returns everything a suite's record says, by name.
 pub fn figures(part: &Part, record: &Record) -> Vec<(String, Result<Figure, String>)> {
     let scale = part.scale();
     record

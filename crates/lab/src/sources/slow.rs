@@ -87,7 +87,7 @@ impl SlowDisk {
         Ok(())
     }
 
-    /// What it is, for the scale of a figure.
+    /// Returns what it is, for the scale of a figure.
     pub(super) fn told(&self) -> String {
         let latency = match &self.late {
             Ok(_) => format!("each after {} ms", READ_TAKES.as_secs_f64() * 1e3),

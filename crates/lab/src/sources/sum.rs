@@ -18,12 +18,12 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// A bare value.
+    /// Makes a bare value.
     pub fn of(value: f64) -> Figure {
         Figure { value, ..Figure::default() }
     }
 
-    /// The median of some runs, with its interval if six or more allow one.
+    /// Returns the median of some runs, with its interval if six or more allow one.
     pub fn median(values: &[f64]) -> Option<Figure> {
         let value = ringroad_measure::summary::median(values)?;
         let enough = values.len() >= ringroad_measure::caveat::REPEATS_MIN as usize;
@@ -31,7 +31,7 @@ impl Figure {
         Some(Figure { value, interval, ..Figure::default() })
     }
 
-    /// The same, with the size of the test.
+    /// Returns the same, with the size of the test.
     #[must_use]
     pub fn scaled(self, scale: impl Into<String>) -> Figure {
         Figure { scale: Some(scale.into()), ..self }
@@ -123,7 +123,7 @@ impl Sum {
         Ok(Sum { form, first, rest })
     }
 
-    /// The names in it.
+    /// Returns the names in it.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         std::iter::once(&self.first).chain(self.rest.iter().map(|(_, term)| term)).filter_map(|term| {
             match term {
@@ -133,7 +133,7 @@ impl Sum {
         })
     }
 
-    /// The name, if the sum is nothing but one figure.
+    /// Returns the name, if the sum is nothing but one figure.
     pub fn single(&self) -> Option<&str> {
         match (&self.first, self.form) {
             (Term::Name(name), Form::Plain) if self.rest.is_empty() => Some(name),

@@ -14,8 +14,8 @@ const WIDTH_MAX: usize = 100;
 /// The widest name of a row.
 const NAME_MAX: usize = 24;
 
-/// The claims as text, lines ended by `\n`; `width` is taken as at least 80 and at most 100. Empty without
-/// claims.
+/// Returns the claims as text, lines ended by `\n`; `width` is taken as at least 80 and at most 100. Empty
+/// without claims.
 pub fn text(claims: &[Claim], width: usize, color: bool) -> String {
     let page = Page { width: width.clamp(WIDTH_MIN, WIDTH_MAX), paint: Paint { color } };
     let mut out = String::new();
@@ -50,7 +50,7 @@ struct Page {
 }
 
 impl Page {
-    /// A table of a document.
+    /// Returns a table of a document.
     fn grid(&self, group: &[Claim]) -> String {
         let mut rows: Vec<&str> = Vec::new();
         let mut columns: Vec<&str> = Vec::new();
@@ -159,7 +159,7 @@ impl Page {
         self.paint.dim(&lines)
     }
 
-    /// A text: its first line begins with `lead`, the others stand under it.
+    /// Returns a text: its first line begins with `lead`, the others stand under it.
     fn hanging(&self, lead: &str, text: &str) -> String {
         let room = lead.chars().count();
         let text = wrapped(text, self.width - room, "");
@@ -175,7 +175,7 @@ impl Page {
         }
     }
 
-    /// What could not be tested, by its reason, the most frequent first.
+    /// Returns what could not be tested, by its reason, the most frequent first.
     fn untested(&self, claims: &[Claim]) -> String {
         let mut reasons: Vec<(&str, usize)> = Vec::new();
         for claim in claims.iter().filter(|claim| claim.outcome == Outcome::Untestable) {
@@ -259,7 +259,7 @@ impl Page {
     }
 }
 
-/// The figure as the document has it.
+/// Returns the figure as the document has it.
 fn claimed(claim: &Claim, with_unit: bool) -> String {
     match (claim.claimed, claim.quote.as_str()) {
         (_, "❌") => "fails".to_owned(),
@@ -269,7 +269,7 @@ fn claimed(claim: &Claim, with_unit: bool) -> String {
     }
 }
 
-/// What came out here, with its mark.
+/// Returns what came out here, with its mark.
 fn here(claim: &Claim, with_unit: bool) -> String {
     let Some(value) = claim.measured else { return "–".to_owned() };
     let value = with(&spell(value), &claim.unit, with_unit);
@@ -280,7 +280,7 @@ fn here(claim: &Claim, with_unit: bool) -> String {
     }
 }
 
-/// A value with its unit, as short as it can be read.
+/// Returns a value with its unit, as short as it can be read.
 pub(crate) fn with(value: &str, unit: &str, wanted: bool) -> String {
     match unit {
         unit if !wanted || unit.is_empty() => value.to_owned(),
@@ -290,7 +290,8 @@ pub(crate) fn with(value: &str, unit: &str, wanted: bool) -> String {
     }
 }
 
-/// Three digits that count, thousands and millions by their letter: `0.13`, `13.2`, `155k`, `1.28M`.
+/// Writes the three digits that count, thousands and millions by their letter: `0.13`, `13.2`, `155k`,
+/// `1.28M`.
 pub fn spell(value: f64) -> String {
     let (value, letter) = match value.abs() {
         big if big >= 999_500.0 => (value / 1e6, "M"),

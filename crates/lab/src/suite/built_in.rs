@@ -19,12 +19,12 @@ const ALL: &[(&str, &str)] = &[
     ("peers", include_str!("../../suites/peers.toml")),
 ];
 
-/// Their names.
+/// Returns their names.
 pub fn names() -> impl Iterator<Item = &'static str> {
     ALL.iter().map(|(name, _)| *name)
 }
 
-/// The text of one of them.
+/// Returns the text of one of them.
 pub(crate) fn text(name: &str) -> Option<&'static str> {
     ALL.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
 }

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 use toml::Spanned;
 
-/// The suite `text` describes. `file` is what errors call it.
+/// Returns the suite `text` describes. `file` is what errors call it.
 pub(super) fn suite(
     text: &str,
     file: &str,
@@ -118,7 +118,7 @@ fn keep_all() -> Vec<Keep> {
     vec![Keep::Syscalls, Keep::Memory, Keep::Histogram]
 }
 
-/// What the parser reports, in the words of the file's format instead of the program's types.
+/// Returns what the parser reports, in the words of the file's format instead of the program's types.
 fn in_words(message: &str) -> String {
     const TYPES: [(&str, &str); 9] = [
         ("a sequence", "a list, as in [64]"),
@@ -142,7 +142,7 @@ fn in_words(message: &str) -> String {
     format!("{found} stands here; expected: {words}")
 }
 
-/// How many letters two words differ in, counted as insertions, deletions and replacements.
+/// Returns how many letters two words differ in, counted as insertions, deletions and replacements.
 fn distance(one: &str, other: &str) -> usize {
     // A row of the table of distances between the beginnings of both words, from the row before.
     let mut row: Vec<usize> = (0..=other.chars().count()).collect();
@@ -169,7 +169,7 @@ impl Place<'_> {
         1 + self.text.bytes().take(offset).filter(|b| *b == b'\n').count()
     }
 
-    /// The key of the value at this offset, where its line tells: `connections = 64`.
+    /// Returns the key of the value at this offset, where its line tells: `connections = 64`.
     fn key(&self, offset: usize) -> Option<String> {
         let before = self.text.get(..offset)?;
         let line = before.rsplit('\n').next()?;
@@ -197,7 +197,7 @@ impl Place<'_> {
         }
     }
 
-    /// A length of time that a run can have.
+    /// Returns a length of time that a run can have.
     fn seconds(&self, value: &Spanned<f64>, key: &str, least: f64) -> Result<f64, SuiteError> {
         /// A day: longer is a slip of the unit.
         const MOST: f64 = 86_400.0;
@@ -297,7 +297,7 @@ fn check(raw: RawSuite, at: &Place<'_>, name: &str, folder: Option<PathBuf>) -> 
     })
 }
 
-/// What takes turns, and what cannot.
+/// Returns what takes turns, and what cannot.
 fn check_turns(turn_s: &Spanned<f64>, loads: &[Load], at: &Place<'_>) -> Result<f64, SuiteError> {
     let seconds = at.seconds(turn_s, "turn_s", 0.005)?;
     if let Some(load) = loads.iter().find(|load| load.client == Client::Wrk || load.tree.is_some()) {
@@ -409,7 +409,7 @@ fn check_server(raw: &RawServer, at: &Place<'_>) -> Result<Vec<Server>, SuiteErr
         .collect())
 }
 
-/// A server that is neither started nor stopped.
+/// Returns a server that is neither started nor stopped.
 fn running(raw: &RawServer, url: &Spanned<String>, at: &Place<'_>) -> Result<Server, SuiteError> {
     let parsed: Url = url.get_ref().parse().map_err(|how: String| at.error(url, "server.url", how))?;
     let started = raw.command.is_some() || raw.ready.is_some() || raw.each.is_some() || raw.totals;
@@ -555,7 +555,7 @@ fn check_load(raw: &RawLoad, at: &Place<'_>) -> Result<Vec<Load>, SuiteError> {
     Ok(loads)
 }
 
-/// What a load of files copies, and that no other load does.
+/// Checks what a load of files copies, and that no other load does.
 fn check_tree(raw: &RawLoad, at: &Place<'_>) -> Result<(), SuiteError> {
     match (raw.protocol, &raw.tree) {
         (Protocol::Files, None) => Err(at.error(&raw.id, "load.tree", "is missing: say what is copied")),
@@ -578,8 +578,8 @@ fn check_tree(raw: &RawLoad, at: &Place<'_>) -> Result<(), SuiteError> {
     }
 }
 
-/// The first `{word}` that is not one of `known`. Braces around anything but lower-case letters are plain
-/// text, so that JSON arguments pass.
+/// Returns the first `{word}` that is not one of `known`. Braces around anything but lower-case letters are
+/// plain text, so that JSON arguments pass.
 pub(super) fn unknown_placeholder<'a>(text: &'a str, known: &[&str]) -> Option<&'a str> {
     let mut rest = text;
     while let Some(open) = rest.find('{') {

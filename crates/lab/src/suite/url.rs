@@ -27,7 +27,7 @@ pub struct Url {
 }
 
 impl Url {
-    /// Name and port as a `Host` line has them.
+    /// Returns name and port as a `Host` line has them.
     pub fn authority(&self) -> String {
         let is_v6 = self.host.parse::<Ipv6Addr>().is_ok();
         let host = if is_v6 { format!("[{}]", self.host) } else { self.host.clone() };
@@ -37,8 +37,8 @@ impl Url {
         }
     }
 
-    /// The address of its name: of several the first that takes a connection, or else the first. Waits for
-    /// the resolver.
+    /// Returns the address of its name: of several the first that takes a connection, or else the first.
+    /// Waits for the resolver.
     ///
     /// # Errors
     /// The name is not known, or the resolver does not answer.

@@ -50,7 +50,7 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    /// The request of HTTP/1.1 in `bytes`, with its body. `None`: it is not one.
+    /// Makes the request of HTTP/1.1 in `bytes` one of HTTP/2, with its body.
     pub(crate) fn of(bytes: &Bytes, secured: bool) -> Option<Prepared> {
         let end = memchr::memmem::find(bytes, b"\r\n\r\n")?;
         let (head, body) = (bytes.get(..end)?, bytes.slice(end + 4..));
@@ -223,17 +223,17 @@ impl Machine {
         if is_over { 0 } else { self.streams_max.saturating_sub(self.live.len() as u32) }
     }
 
-    /// Whether the connection takes no more streams.
+    /// Returns whether the connection takes no more streams.
     pub(crate) fn is_going(&self) -> bool {
         self.going || self.next > (1 << 31) - 1
     }
 
-    /// Whether a frame has come.
+    /// Returns whether a frame has come.
     pub(crate) fn has_heard(&self) -> bool {
         self.has_heard
     }
 
-    /// Whether a request was sent on this connection.
+    /// Returns whether a request was sent on this connection.
     pub(crate) fn has_sent(&self) -> bool {
         self.next > 1
     }
@@ -284,7 +284,7 @@ impl Machine {
         self.bodies = left;
     }
 
-    /// What is to be sent.
+    /// Returns what is to be sent.
     pub(crate) fn take_out(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.out)
     }
@@ -470,7 +470,7 @@ impl Machine {
         Ok(())
     }
 
-    /// An answer is whole. What is left of the request's body is not sent.
+    /// Ends an answer that is whole. What is left of the request's body is not sent.
     fn end(&mut self, stream: u32, tell: &mut impl FnMut(News<'_>)) -> Result<(), String> {
         let Some(live) = self.live.remove(&stream) else { return Ok(()) };
         if let Some(length) = live.length.filter(|length| *length != live.came) {
@@ -494,7 +494,7 @@ impl Machine {
     }
 }
 
-/// A payload without its padding (RFC 9113 §6.1).
+/// Returns a payload without its padding (RFC 9113 §6.1).
 fn unpadded(flags: u8, payload: &[u8]) -> Option<&[u8]> {
     if flags & PADDED == 0 {
         return Some(payload);
@@ -528,7 +528,7 @@ impl Name<'_> {
     }
 }
 
-/// The first line of a block, and what is behind it; `None` at the end, or if it cannot be read.
+/// Returns the first line of a block, and what is behind it; `None` at the end, or if it cannot be read.
 fn line(mut block: &[u8]) -> Option<(Line<'_>, &[u8])> {
     loop {
         let first = *block.first()?;
@@ -558,7 +558,7 @@ fn line(mut block: &[u8]) -> Option<(Line<'_>, &[u8])> {
     }
 }
 
-/// A string, and whether it is in Huffman's code; and what is behind it.
+/// Returns a string, and whether it is in Huffman's code; and what is behind it.
 fn text(bytes: &[u8]) -> Option<(bool, &[u8], &[u8])> {
     let huffman = bytes.first()? & 0x80 != 0;
     let (length, behind) = skip_integer(bytes, 127)?;
@@ -566,7 +566,7 @@ fn text(bytes: &[u8]) -> Option<(bool, &[u8], &[u8])> {
     Some((huffman, text, rest))
 }
 
-/// The status at the beginning of a head, and what is behind it.
+/// Returns the status at the beginning of a head, and what is behind it.
 fn status(block: &[u8]) -> Option<(u16, &[u8])> {
     /// From 8 on in the static table.
     const STATUSES: [u16; 7] = [200, 204, 206, 304, 400, 404, 500];
@@ -582,7 +582,7 @@ fn status(block: &[u8]) -> Option<(u16, &[u8])> {
     Some((status, behind))
 }
 
-/// The length in the rest of a head, as far as that can be read.
+/// Returns the length in the rest of a head, as far as that can be read.
 fn length(mut block: &[u8]) -> Option<u64> {
     const HUFFMAN: &[u8] = b"\x21\xea\x49\x6a\x4a\xd4\x16\xa9\x93\x3f";
     loop {
@@ -596,7 +596,7 @@ fn length(mut block: &[u8]) -> Option<u64> {
     }
 }
 
-/// An integer in the low bits of the first byte, and what is behind it (RFC 7541 §5.1).
+/// Returns an integer in the low bits of the first byte, and what is behind it (RFC 7541 §5.1).
 fn skip_integer(bytes: &[u8], mask: u8) -> Option<(usize, &[u8])> {
     let (first, mut rest) = bytes.split_first()?;
     let mut value = usize::from(first & mask);
@@ -618,8 +618,8 @@ fn skip_integer(bytes: &[u8], mask: u8) -> Option<(usize, &[u8])> {
     }
 }
 
-/// A number in plain digits, or in Huffman's code: there `0` to `2` are 00000 to 00010, `3` to `9` are 011001
-/// to 011111, and what is left of the last byte are ones.
+/// Returns a number in plain digits, or in Huffman's code: there `0` to `2` are 00000 to 00010, `3` to `9`
+/// are 011001 to 011111, and what is left of the last byte are ones.
 fn number((huffman, text): (bool, &[u8])) -> Option<u64> {
     if !huffman {
         let plain = !text.is_empty() && text.iter().all(u8::is_ascii_digit);

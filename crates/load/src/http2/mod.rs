@@ -251,7 +251,7 @@ impl Flights<'_> {
         self.seat.unset(EXPIRED);
     }
 
-    /// The end, in order if nothing is in flight.
+    /// Returns the end, in order if nothing is in flight.
     fn failed(&self, kind: Kind, why: String) -> End {
         if self.live.is_empty() { End::InOrder } else { End::Failed(kind, why) }
     }
@@ -316,7 +316,7 @@ impl Flights<'_> {
     }
 }
 
-/// The name of an error code (RFC 9113 §7).
+/// Returns the name of an error code (RFC 9113 §7).
 fn name_of(code: u32) -> String {
     const NAMES: [&str; 14] = [
         "NO_ERROR",

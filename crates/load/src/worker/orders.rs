@@ -55,7 +55,7 @@ pub(crate) struct Task {
 }
 
 impl Task {
-    /// Whether the worker has to stop before the end.
+    /// Returns whether the worker has to stop before the end.
     fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed) || self.over.load(Ordering::Relaxed)
     }
@@ -147,14 +147,14 @@ pub fn settle(plan: &Plan, choice: &mut Choice) -> Result<(), Error> {
     choice.settle(all, |why| Some(why)).map(drop).map_err(|why| Error::failed(why.to_string()))
 }
 
-/// The only runtime of a load, which takes the next driver as [`settle`] does. What is made here is kept, so
-/// nothing else can take its memory meanwhile.
+/// Returns the only runtime of a load, which takes the next driver as [`settle`] does. What is made here is
+/// kept, so nothing else can take its memory meanwhile.
 pub(crate) fn settled(plan: &Plan, choice: &mut Choice) -> Result<Runtime, Error> {
     let made = choice.settle(|choice| builder(plan, choice).build(), |why| Some(why));
     with_places(plan, made)
 }
 
-/// A runtime for the load of one thread.
+/// Returns a runtime for the load of one thread.
 pub(crate) fn runtime(plan: &Plan, choice: &Choice) -> Result<Runtime, Error> {
     with_places(plan, builder(plan, choice).build())
 }
@@ -185,8 +185,8 @@ fn builder(plan: &Plan, choice: &Choice) -> Builder {
     builder
 }
 
-/// What the worker does beside its connections: one order after another. What came of the last; `None`: there
-/// was none, and no more is to be done.
+/// Returns what the worker does beside its connections: one order after another. What came of the last;
+/// `None`: there was none, and no more is to be done.
 async fn main(worker: Rc<Worker>, task: &Task) -> Result<Option<Done>, Error> {
     connect(&worker, task).await;
     let (give, mut orders) = ringroad_engine::sync::unbounded();

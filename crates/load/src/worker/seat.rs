@@ -49,7 +49,7 @@ impl Seat {
         self.flags.set(self.flags.get() | flag);
     }
 
-    /// Whether it was set.
+    /// Returns whether it was set.
     pub(crate) fn unset(&self, flag: u16) -> bool {
         let flags = self.flags.get();
         self.flags.set(flags & !flag);

@@ -1,13 +1,13 @@
 //! Division of connections and turns: which connections are silent, in which order messages are sent.
 
-/// Whether connection `number` of a worker is one of its silent ones, which are spread evenly among the
-/// others.
+/// Returns whether connection `number` of a worker is one of its silent ones, which are spread evenly among
+/// the others.
 pub(super) fn is_silent(number: u64, silent: u64, all: u64) -> bool {
     number * silent / all != (number + 1) * silent / all
 }
 
-/// The order in which messages are sent: each as often as its weight says, spread evenly (the one that is
-/// furthest behind its share comes next).
+/// Returns the order in which messages are sent: each as often as its weight says, spread evenly (the one
+/// that is furthest behind its share comes next).
 pub(super) fn wheel(weights: &[u32]) -> Vec<u16> {
     let divisor = weights.iter().copied().fold(0, gcd).max(1);
     let weights: Vec<i64> = weights.iter().map(|weight| i64::from(weight / divisor)).collect();

@@ -31,7 +31,8 @@ impl Acceptor {
         Acceptor { listener, parked_until: None, flags }
     }
 
-    /// The next connection, or `None`: none is waiting, or none can be taken and the listener is parked now.
+    /// Returns the next connection, or `None`: none is waiting, or none can be taken and the listener is
+    /// parked now.
     ///
     /// # Errors
     /// What no retry can mend (a listener that is none).
@@ -55,13 +56,13 @@ impl Acceptor {
         }
     }
 
-    /// Whether the listener belongs in the wait set now. Looks at the clock only while parked.
+    /// Returns whether the listener belongs in the wait set now. Looks at the clock only while parked.
     pub(super) fn is_open(&mut self) -> bool {
         self.parked_until = self.parked_until.filter(|until| Instant::now() < *until);
         self.parked_until.is_none()
     }
 
-    /// How long the pause may still last; `None` if there is none.
+    /// Returns how long the pause may still last; `None` if there is none.
     pub(super) fn timeout(&self) -> Option<Duration> {
         self.parked_until.map(|until| until.saturating_duration_since(Instant::now()))
     }

@@ -87,7 +87,7 @@ struct Kept {
 }
 
 impl Connection {
-    /// A connection just accepted; `socket` is non-blocking.
+    /// Makes a connection that was just accepted; `socket` is non-blocking.
     pub(super) fn new(socket: OwnedFd, protocol: Protocol) -> Self {
         Connection {
             socket,
@@ -103,7 +103,7 @@ impl Connection {
         }
     }
 
-    /// The descriptor's number, for wait sets.
+    /// Returns the descriptor's number, for wait sets.
     pub(super) fn number(&self) -> RawFd {
         self.socket.as_raw_fd()
     }
@@ -113,7 +113,7 @@ impl Connection {
         socket::close(self.socket, counters);
     }
 
-    /// Whether an answer of this connection waits for its time.
+    /// Returns whether an answer of this connection waits for its time.
     pub(super) fn is_delayed(&self) -> bool {
         self.delayed
     }

@@ -35,17 +35,17 @@ impl Crowd {
         }
     }
 
-    /// The listener's descriptor number, for the wait set.
+    /// Returns the listener's descriptor number, for the wait set.
     pub(super) fn listener(&self) -> RawFd {
         self.acceptor.listener.as_raw_fd()
     }
 
-    /// Whether the listener is to be waited for: not while no descriptor is left.
+    /// Returns whether the listener is to be waited for: not while no descriptor is left.
     pub(super) fn is_accepting(&mut self) -> bool {
         self.acceptor.is_open()
     }
 
-    /// How long the loop may wait for the kernel; `None`: for ever.
+    /// Returns how long the loop may wait for the kernel; `None`: for ever.
     #[inline]
     pub(super) fn timeout(&self) -> Option<Duration> {
         match (self.delay.timeout(), self.acceptor.timeout()) {
@@ -54,7 +54,7 @@ impl Crowd {
         }
     }
 
-    /// The next socket from the backlog. The loop may refuse it, or [`Crowd::admit`] it.
+    /// Returns the next socket from the backlog. The loop may refuse it, or [`Crowd::admit`] it.
     pub(super) fn accept(&mut self) -> Result<Option<OwnedFd>> {
         self.acceptor.next(&mut self.worker.counters)
     }
@@ -65,7 +65,8 @@ impl Crowd {
         self.connections.insert(Connection::new(socket, self.protocol))
     }
 
-    /// The kernel reported something: the connection takes its turn. `None`: it has been closed meanwhile.
+    /// Returns the kernel reported something: the connection takes its turn. `None`: it has been closed
+    /// meanwhile.
     #[inline]
     pub(super) fn ready(&mut self, token: Token, readiness: Readiness) -> Option<Want> {
         let connection = self.connections.get_mut(token)?;
@@ -85,7 +86,7 @@ impl Crowd {
         Some(want)
     }
 
-    /// The next connection with a delayed answer that is due, after its turn.
+    /// Returns the next connection with a delayed answer that is due, after its turn.
     pub(super) fn next_due(&mut self) -> Option<(Token, Want)> {
         loop {
             let token = self.delay.pop_due()?;
@@ -98,7 +99,7 @@ impl Crowd {
         }
     }
 
-    /// The connection itself, for its descriptor number and its mark.
+    /// Returns the connection itself, for its descriptor number and its mark.
     #[inline]
     pub(super) fn get_mut(&mut self, token: Token) -> Option<&mut Connection> {
         self.connections.get_mut(token)

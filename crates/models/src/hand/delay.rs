@@ -23,7 +23,7 @@ impl<T> Delay<T> {
         self.due.push_back((Instant::now() + self.wait, waiter));
     }
 
-    /// How long the loop may sleep before one is due: `None` if none waits, zero if one is due.
+    /// Returns how long the loop may sleep before one is due: `None` if none waits, zero if one is due.
     pub(super) fn timeout(&self) -> Option<Duration> {
         // The clock is read only if something waits: it costs 20 ns.
         self.due.front().map(|(due, _)| due.saturating_duration_since(Instant::now()))

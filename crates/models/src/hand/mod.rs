@@ -40,7 +40,7 @@ impl Site {
         Site { listener: listener.into(), protocol, options }
     }
 
-    /// How many ready connections, or completions, a turn of the loop takes.
+    /// Returns how many ready connections, or completions, a turn of the loop takes.
     fn batch(&self, unless_told: usize) -> usize {
         self.options.batch.map_or(unless_told, |batch| batch.get().into())
     }

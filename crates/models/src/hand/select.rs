@@ -32,7 +32,7 @@ pub(super) fn run(site: Site, stop: &Stop) -> Result<Counters> {
     Ok(server.crowd.finish())
 }
 
-/// The number, if a set has a bit for it.
+/// Returns the number, if a set has a bit for it.
 fn numbered(fd: RawFd, call: &'static str) -> Result<usize> {
     usize::try_from(fd).ok().filter(|number| *number < LIMIT).ok_or_else(|| {
         let why = io::Error::new(io::ErrorKind::Unsupported, format!("descriptor {fd} is not below {LIMIT}"));

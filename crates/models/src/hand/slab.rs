@@ -55,7 +55,7 @@ impl<T> Slab<T> {
         Token { index, generation: 0 }
     }
 
-    /// The value of this token, unless it has been removed.
+    /// Returns the value of this token, unless it has been removed.
     #[inline]
     pub(super) fn get_mut(&mut self, token: Token) -> Option<&mut T> {
         let slot = self.slots.get_mut(token.index as usize)?;

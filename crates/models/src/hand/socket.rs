@@ -176,8 +176,8 @@ pub(super) fn or_none_if_interrupted(answer: io::Result<libc::c_int>) -> io::Res
     }
 }
 
-/// A duration as the kernel takes it. Nanoseconds, so nothing is rounded; a wait longer than time itself is
-/// cut.
+/// Returns a duration as the kernel takes it. Nanoseconds, so nothing is rounded; a wait longer than time
+/// itself is cut.
 pub(super) fn timespec(duration: std::time::Duration) -> libc::timespec {
     libc::timespec {
         tv_sec: duration.as_secs().try_into().unwrap_or(i64::MAX),

@@ -233,7 +233,7 @@ fn sleep(time: Duration, stop: BorrowedFd<'_>, counters: &mut Counters) -> io::R
     Ok(socket::poll(&mut set, Some(time), counters)? > 0)
 }
 
-/// A counter in the kernel by which one thread wakes another out of `poll`.
+/// Returns a counter in the kernel by which one thread wakes another out of `poll`.
 fn eventfd(counters: &mut Counters) -> Result<OwnedFd> {
     counters.syscalls += 1;
     // SAFETY: eventfd(2) takes numbers only.

@@ -512,8 +512,8 @@ impl Server {
         self.push(Sqe::cancel(bits | RECEIVE).user_data(bits | CANCEL))
     }
 
-    /// The receive that was cancelled completes by itself. If it could not be found just then (it was being
-    /// run), it goes on, and the caller asks again if it still has to end.
+    /// Notes that the receive that was cancelled completes by itself. If it could not be found just then (it
+    /// was being run), it goes on, and the caller asks again if it still has to end.
     fn cancelled(&mut self, token: Token, completion: &Cqe) -> Result<()> {
         let Some(peer) = self.peers.get_mut(token) else { return Ok(()) };
         if completion.result < 0 && peer.receiving {
@@ -641,7 +641,7 @@ impl Peer {
         }
     }
 
-    /// An answer is going out, so what comes now must wait.
+    /// Returns whether an answer is going out, so that what comes now must wait.
     #[inline]
     fn is_busy(&self) -> bool {
         self.answer.bytes > 0 || !self.backlog.is_empty()

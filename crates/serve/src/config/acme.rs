@@ -68,7 +68,8 @@ pub(super) fn read(mut section: Section<'_>, has_plain: bool) -> Option<Settings
     })
 }
 
-/// The certificates of `names`: one of the names that are written directly, one of each list in the list.
+/// Returns the certificates of `names`: one of the names that are written directly, one of each list in the
+/// list.
 fn names(value: &Value<'_>) -> Result<Vec<Vec<String>>, String> {
     let expected = "names, as [\"example.org\"], or lists of them";
     let entries = match value.as_array() {

@@ -49,7 +49,7 @@ pub(super) fn read(mut section: Section<'_>) -> SpeaksHttp2 {
     SpeaksHttp2 { bounds, prior_knowledge }
 }
 
-/// A size that HTTP/2 can say.
+/// Returns a size that HTTP/2 can say.
 fn small(value: &Value<'_>, least: u64) -> Result<u32, String> {
     value::bytes(value, least, (1 << 31) - 1).map(|bytes| bytes as u32)
 }

@@ -29,7 +29,7 @@ pub struct HubTable {
 }
 
 impl HubTable {
-    /// The hub itself.
+    /// Returns the hub itself.
     pub fn hub(&self) -> &Hub {
         self.hub.get_or_init(|| self.made.clone().unwrap_or_else(|| Hub::new(self.settings.clone())))
     }
@@ -56,7 +56,7 @@ impl HubTable {
 }
 
 impl HubTable {
-    /// Whether it has the name of this one, which goes on with other settings.
+    /// Returns whether it has the name of this one, which goes on with other settings.
     pub(crate) fn waits_for(&self, before: &HubTable) -> bool {
         self.name == before.name
             && (self.settings != *before.hub().settings() || self.sharing != before.sharing)
@@ -106,7 +106,7 @@ impl PartialEq for HubRoute {
 }
 
 impl HubRoute {
-    /// What answers.
+    /// Returns what answers.
     pub fn endpoint(&self) -> &Endpoint {
         self.endpoint.get_or_init(|| {
             let written = &self.place;

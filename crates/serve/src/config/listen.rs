@@ -24,7 +24,7 @@ pub struct Listen {
 }
 
 impl Listen {
-    /// Plain HTTP at this address.
+    /// Makes a listener of plain HTTP at this address.
     pub fn plain(at: ListenAt) -> Listen {
         Listen {
             at,
@@ -38,7 +38,7 @@ impl Listen {
 }
 
 impl Listen {
-    /// Whether the same is spoken at another address.
+    /// Returns whether the same is spoken at another address.
     pub(crate) fn speaks_as(&self, other: &Listen) -> bool {
         let speaks = |listen: &Listen| (listen.tls, listen.http2, listen.redirect_https);
         speaks(self) == speaks(other) && self.proxy_protocol == other.proxy_protocol

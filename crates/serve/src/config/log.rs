@@ -22,7 +22,7 @@ pub struct LogTo {
 }
 
 impl LogTo {
-    /// A log of all requests.
+    /// Makes a log of all requests.
     pub fn new(target: Target, format: Format) -> LogTo {
         let answer_lines = match &format {
             Format::Text(template) => template.answer_lines().map(str::to_owned).collect(),
@@ -84,7 +84,7 @@ pub struct Only {
 }
 
 impl Only {
-    /// Whether a request has a line.
+    /// Returns whether a request has a line.
     pub(crate) fn takes(&self, status: u16, took: Duration) -> bool {
         let all = self.status.is_empty() && self.slower.is_none();
         let of_status = self.status.iter().any(|own| *own == status || *own == status / 100);

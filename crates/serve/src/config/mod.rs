@@ -192,12 +192,12 @@ impl Config {
         if self.workers == 0 { available() } else { self.workers }
     }
 
-    /// The group of upstream servers of this name.
+    /// Returns the group of upstream servers of this name.
     pub(crate) fn upstream(&self, name: &str) -> Option<&Arc<Upstream>> {
         self.upstreams.iter().find(|upstream| upstream.name == name)
     }
 
-    /// The groups of upstream servers that routes use, for their answers or in a feature, each once.
+    /// Returns the groups of upstream servers that routes use, for their answers or in a feature, each once.
     pub(crate) fn used_upstreams(&self) -> Vec<&Arc<Upstream>> {
         let mut used: Vec<&Arc<Upstream>> = Vec::new();
         for route in &self.routes {
@@ -233,7 +233,8 @@ impl Config {
         }
     }
 
-    /// The limits of the protocol layer, which does not know routes: the longest body that any route takes.
+    /// Returns the limits of the protocol layer, which does not know routes: the longest body that any route
+    /// takes.
     pub(crate) fn widest_limits(&self) -> Limits {
         let of_routes = self.routes.iter().filter_map(|route| route.steps.body_bytes());
         let body_bytes = of_routes.fold(self.limits.body_bytes, u64::max);
@@ -476,7 +477,7 @@ fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// The reference of every key, in Markdown: `docs/CONFIG.md`.
+/// Returns the reference of every key, in Markdown: `docs/CONFIG.md`.
 pub fn reference() -> String {
     let head = "# Configuration\n\nEvery key of `ringroad serve --config FILE`. This page is made from the program's own \
         table of keys.\n\nSizes: `65536`, `\"64K\"`, `\"8M\"`, `\"2G\"`. Times: `10` (seconds), `\"10s\"`, `\"250ms\"`, `\"5m\"`, \

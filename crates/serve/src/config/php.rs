@@ -47,8 +47,8 @@ pub enum PhpTo {
 const EXPECTED: &str = "a FastCGI server, as \"unix:/run/php/php-fpm.sock\" or \"127.0.0.1:9000\"";
 
 impl PhpRoute {
-    /// The scripts of a script's folder, executed by an application. The script itself answers what is not
-    /// there.
+    /// Returns the scripts of a script's folder, executed by an application. The script itself answers what
+    /// is not there.
     ///
     /// # Errors
     /// The folder cannot be opened, or the script is not there.

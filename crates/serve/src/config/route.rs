@@ -284,7 +284,7 @@ pub(super) fn read(mut section: Section<'_>, config: &Config) -> Option<Route> {
     Some(Route { when, name, logged, steps, kind: kind? })
 }
 
-/// A name that is a label.
+/// Returns a name that is a label.
 fn name(value: &Value<'_>) -> Result<String, String> {
     let name = value::text(value)?;
     let is_one = !name.is_empty() && name.len() <= 128 && !name.contains(char::is_control);

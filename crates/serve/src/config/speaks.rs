@@ -44,8 +44,8 @@ impl fmt::Debug for UpstreamTls {
 }
 
 impl Speaks {
-    /// A number that two ways of speaking have in common only if they are the same: part of the key of kept
-    /// connections.
+    /// Returns a number that two ways of speaking have in common only if they are the same: part of the key
+    /// of kept connections.
     pub(crate) fn way(&self) -> u64 {
         self.tls.as_ref().map_or(0, |tls| tls.way)
     }

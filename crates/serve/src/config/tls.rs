@@ -97,7 +97,8 @@ pub(super) fn read(mut section: Section<'_>, has_plain: bool) -> Tls {
     tls
 }
 
-/// A folder, or a file with a chain: its key is in the file beside it that ends in `.key`, or in itself.
+/// Returns a folder, or a file with a chain: its key is in the file beside it that ends in `.key`, or in
+/// itself.
 fn place(path: PathBuf) -> Result<Place, String> {
     let about = fs::metadata(&path).map_err(|why| format!("{}: {why}", path.display()))?;
     if about.is_dir() {

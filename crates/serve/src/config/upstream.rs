@@ -40,7 +40,7 @@ pub struct Member {
 }
 
 impl Member {
-    /// A server with an equal share.
+    /// Makes a server with an equal share.
     pub fn new(address: Address) -> Member {
         Member { address, weight: 1, backup: false }
     }
@@ -82,7 +82,7 @@ impl Timing {
 pub(super) const EXPECTED: &str =
     "a server, as \"http://127.0.0.1:3000\", \"https://app.internal\" or \"unix:/run/app.sock\"";
 
-/// Whether TLS is spoken at a server's address.
+/// Returns whether TLS is spoken at a server's address.
 pub(super) fn is_secure(text: &str) -> bool {
     ringroad_wire::after_scheme(text, "https").is_some()
 }
@@ -341,7 +341,7 @@ fn balance(value: &Value<'_>) -> Result<Balance, String> {
     })
 }
 
-/// A name of a header line or cookie (RFC 9110 §5.6.2).
+/// Returns whether a text may be the name of a header line or cookie (RFC 9110 §5.6.2).
 fn is_token(text: &str) -> bool {
     let odd = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     !text.is_empty() && text.bytes().all(odd)

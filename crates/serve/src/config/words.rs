@@ -4,7 +4,7 @@ use ringroad_engine::choose::Wish;
 use ringroad_settings::Value;
 use ringroad_settings::value::found;
 
-/// A driver's name, or `auto`.
+/// Returns a driver's name, or `auto`.
 pub(super) fn wish(value: &Value<'_>) -> Result<Wish, String> {
     let words: Vec<_> = Wish::words().collect();
     let expected = || found(&format!("one of {}", words.join(", ")), value);

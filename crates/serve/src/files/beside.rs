@@ -70,7 +70,7 @@ fn note(pair: Pair, verdict: Option<Verdict>) {
     }
 }
 
-/// The state of the form of `path` in a coding, if the form is that of the file in this state.
+/// Returns the state of the form of `path` in a coding, if the form is that of the file in this state.
 pub(super) async fn usable(
     root: &Arc<Root>,
     path: &[u8],

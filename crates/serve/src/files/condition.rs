@@ -103,7 +103,7 @@ impl Validators {
         }
     }
 
-    /// The verdict on a request's conditions.
+    /// Returns the verdict on a request's conditions.
     pub(crate) fn judge(&self, method: Method, fields: Fields<'_>) -> Verdict {
         let reads = matches!(method, Method::Get | Method::Head);
         let named = |name: &'static str| fields.get(name).is_some();
@@ -127,7 +127,7 @@ impl Validators {
         Verdict::GoOn
     }
 
-    /// Whether a range may be sent: there is no `If-Range`, or it names exactly this state.
+    /// Returns whether a range may be sent: there is no `If-Range`, or it names exactly this state.
     pub(crate) fn allows_range(&self, fields: Fields<'_>) -> bool {
         let Some(value) = fields.get("if-range") else { return true };
         if value.starts_with(b"\"") || value.starts_with(b"W/") {
@@ -136,7 +136,8 @@ impl Validators {
         self.is_date(date(fields, "if-range"))
     }
 
-    /// Whether a date is this state's. A later one is that of another state, to which this one was put back.
+    /// Returns whether a date is this state's. A later one is that of another state, to which this one was
+    /// put back.
     fn is_date(&self, date: Option<SystemTime>) -> bool {
         self.date_is_exact && date.is_some() && date == self.modified
     }
@@ -150,7 +151,8 @@ impl Validators {
     }
 }
 
-/// Whether a file was changed so recently that it may be changed again and keep its times and its length.
+/// Returns whether a file was changed so recently that it may be changed again and keep its times and its
+/// length.
 pub(super) fn may_change_unseen(state: &Identity, now: SystemTime) -> bool {
     let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
     is_recent(state, (now.as_secs() as i64, now.subsec_nanos()))
@@ -184,7 +186,7 @@ impl Comparison {
     }
 }
 
-/// The tags of a list. A comma may stand inside of one.
+/// Returns the tags of a list. A comma may stand inside of one.
 fn tags(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = list;
     std::iter::from_fn(move || {
@@ -202,7 +204,8 @@ fn tags(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// A date in one of the three forms of RFC 9110 §5.6.7. Anything else is as if the line were not there.
+/// Returns a date in one of the three forms of RFC 9110 §5.6.7. Anything else is as if the line were not
+/// there.
 fn date(fields: Fields<'_>, name: &str) -> Option<SystemTime> {
     httpdate::parse_http_date(str::from_utf8(fields.get(name)?).ok()?).ok()
 }

@@ -48,7 +48,7 @@ impl Root {
 }
 
 impl Uploads {
-    /// The file, to be written to.
+    /// Returns the file, to be written to.
     pub(crate) fn file(&self) -> io::Result<File> {
         self.file.try_clone()
     }
@@ -96,7 +96,7 @@ impl Uploads {
         }
     }
 
-    /// Whether a regular file of this name has the same bytes.
+    /// Returns whether a regular file of this name has the same bytes.
     fn is_there(&self, name: &str) -> io::Result<bool> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let Ok(there) = openat(&self.folder, name, flags, Mode::empty()) else { return Ok(false) };

@@ -102,8 +102,8 @@ pub(super) fn read(
     Ok(listed)
 }
 
-/// Whether a request can name it: the paths of requests have no control characters, and a backslash is a
-/// slash to some clients.
+/// Returns whether a request can name it: the paths of requests have no control characters, and a backslash
+/// is a slash to some clients.
 fn is_askable(name: &[u8]) -> bool {
     !name.iter().any(|byte| byte.is_ascii_control() || *byte == b'\\')
 }
@@ -168,7 +168,7 @@ impl Listed {
     }
 }
 
-/// The folder as JSON: an object with its path and its entries.
+/// Returns the folder as JSON: an object with its path and its entries.
 pub(super) fn json(path: &str, listed: &Listed) -> String {
     let decoded: Vec<u8> = percent_encoding::percent_decode_str(path).collect();
     let mut out = String::from("{\"path\":");

@@ -102,7 +102,7 @@ enum Other {
 }
 
 impl Files {
-    /// A worker's share of the budget is for `workers` of them.
+    /// Makes a worker's files; its share of the budget is that of one among `workers`.
     pub(crate) fn new(cache: &Cache, workers: usize, counts: Arc<Counts>) -> Files {
         let bytes_max = cache.memory_bytes / workers.max(1) as u64;
         Files {
@@ -207,7 +207,7 @@ impl Files {
         }
     }
 
-    /// The first of `try_files` that is there; or the status that ends the list.
+    /// Returns the first of `try_files` that is there; or the status that ends the list.
     async fn try_others(&self, settings: &Static, flow: &Flow, second: u64) -> Result<Other, Refused> {
         for one in &settings.try_files {
             let template = match one {
@@ -237,7 +237,7 @@ impl Files {
         Ok(Other::Nothing)
     }
 
-    /// The first index file of a folder that exists.
+    /// Returns the first index file of a folder that exists.
     async fn index<'p>(
         &self,
         settings: &Static,
@@ -294,8 +294,8 @@ impl Files {
         Ok(Answer { response, watch })
     }
 
-    /// A file, or a compressed form of it: from memory if it is there and still the same. `second` is that of
-    /// the request.
+    /// Returns a file, or a compressed form of it: from memory if it is there and still the same. `second` is
+    /// that of the request.
     async fn fetch(
         &self,
         settings: &Static,
@@ -384,8 +384,8 @@ impl Files {
         Err(Refused::Busy)
     }
 
-    /// Whether it is time to look which compressed forms of a file lie beside it: at most once a second for
-    /// one in memory.
+    /// Returns whether it is time to look which compressed forms of a file lie beside it: at most once a
+    /// second for one in memory.
     fn is_to_be_looked_beside(&self, settings: &Static, item: &Item, second: u64) -> bool {
         settings.precompressed && item.coding.is_none() && item.looked.replace(second) != second
     }
@@ -531,7 +531,7 @@ pub(crate) enum Thing {
     Folder,
 }
 
-/// What there is at a path beneath a folder. `None`: nothing.
+/// Returns what there is at a path beneath a folder. `None`: nothing.
 ///
 /// # Errors
 /// It cannot be told whether there is something: without descriptors or with a silent server of files
@@ -546,7 +546,7 @@ pub(crate) async fn look_up(root: &Arc<Root>, path: &[u8]) -> Result<Option<Thin
     }
 }
 
-/// Whether a path beneath a folder is a regular file that may be read.
+/// Returns whether a path beneath a folder is a regular file that may be read.
 ///
 /// # Errors
 /// As [`look_up`].
@@ -605,8 +605,8 @@ fn put_key(key: &mut Vec<u8>, folder: &OpenFolder, coding: Option<Coding>, path:
     key.extend_from_slice(path);
 }
 
-/// What a path's file is now ([`Root::identity`]). Where the folder is remote, another thread asks: a server
-/// of files that is silent would otherwise stop this worker with all its connections.
+/// Returns what a path's file is now ([`Root::identity`]). Where the folder is remote, another thread asks: a
+/// server of files that is silent would otherwise stop this worker with all its connections.
 async fn identity(root: &Arc<Root>, path: &[u8]) -> Option<Identity> {
     if !root.is_remote() {
         return root.identity(path);
@@ -647,7 +647,7 @@ pub(crate) fn is_servable(relative: &[u8], hidden: bool) -> bool {
             .all(|part| !part.is_empty() && (hidden || !part.starts_with(b".") || part == b".well-known"))
 }
 
-/// Whether a line asks for anything but the whole file.
+/// Returns whether a line asks for anything but the whole file.
 fn has_conditions(fields: Fields<'_>) -> bool {
     fields.iter().any(|field| match field.name {
         [b'i' | b'I', b'f' | b'F', b'-', ..] => true,
@@ -746,7 +746,7 @@ fn allow(response: Response) -> Result<Response, EncodeError> {
     response.header("Allow", "GET, HEAD, OPTIONS")
 }
 
-/// The answer where nothing is served.
+/// Returns the answer where nothing is served.
 pub(crate) fn refusal(why: Refused, context: &Context) -> Answer {
     match why {
         Refused::Missing | Refused::Outside => page::missing(context),

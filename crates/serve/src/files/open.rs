@@ -38,17 +38,17 @@ pub struct Root {
 pub(crate) struct OpenFolder(Arc<Opened>);
 
 impl OpenFolder {
-    /// A number that no other folder of this process has had: the key of its files in memory.
+    /// Returns a number that no other folder of this process has had: the key of its files in memory.
     pub(super) fn id(&self) -> u64 {
         self.0.id
     }
 
-    /// Whether each look at a file may wait for another machine or process.
+    /// Returns whether each look at a file may wait for another machine or process.
     pub(super) fn is_remote(&self) -> bool {
         self.0.remote
     }
 
-    /// What a path's file is now ([`Root::identity`]).
+    /// Returns what a path's file is now ([`Root::identity`]).
     pub(super) fn identity(&self, path: &[u8]) -> Option<Identity> {
         statat(&self.0.folder, path, AtFlags::empty()).ok().map(|stat| Identity::of(&stat))
     }
@@ -75,7 +75,7 @@ struct Opened {
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 impl PartialEq for Root {
-    /// The same folder by the same path.
+    /// Returns whether it is the same folder by the same path.
     fn eq(&self, other: &Root) -> bool {
         let (own, others) = (self.opened(), other.opened());
         (&self.path, own.place, own.way) == (&other.path, others.place, others.way)
@@ -216,8 +216,8 @@ impl Root {
         Arc::clone(&self.open.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Whether it is time to look where the path leads now, which [`reopen`](Self::reopen) does: once in each
-    /// [`second`].
+    /// Returns whether it is time to look where the path leads now, which [`reopen`](Self::reopen) does: once
+    /// in each [`second`].
     pub(crate) fn is_to_be_looked_at(&self, now: u64) -> bool {
         self.looked.load(Ordering::Relaxed) != now && self.looked.swap(now, Ordering::Relaxed) != now
     }
@@ -234,22 +234,22 @@ impl Root {
         }
     }
 
-    /// The folder, as it is now.
+    /// Returns the folder, as it is now.
     pub(super) fn folder(&self) -> OpenFolder {
         OpenFolder(self.opened())
     }
 
-    /// A number that no other folder of this process has had: the key of its files in memory.
+    /// Returns a number that no other folder of this process has had: the key of its files in memory.
     pub(crate) fn id(&self) -> u64 {
         self.opened().id
     }
 
-    /// Whether each look at a file may wait for another machine or process.
+    /// Returns whether each look at a file may wait for another machine or process.
     pub(crate) fn is_remote(&self) -> bool {
         self.opened().remote
     }
 
-    /// The path it was opened by.
+    /// Returns the path it was opened by.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -268,7 +268,8 @@ impl Root {
         self
     }
 
-    /// What `path` leads to: relative, without empty parts, `.` and `..`; the root itself if it is empty.
+    /// Returns what `path` leads to: relative, without empty parts, `.` and `..`; the root itself if it is
+    /// empty.
     pub(crate) fn find(&self, path: &[u8], patience: Patience) -> Result<Found, Refused> {
         let opened = self.opened();
         if opened.remote && patience == Patience::None {
@@ -290,16 +291,16 @@ impl Root {
         }
     }
 
-    /// The path without links of what `path` leads to, relative to the folder; `None` if that is not beneath
-    /// it.
+    /// Returns the path without links of what `path` leads to, relative to the folder; `None` if that is not
+    /// beneath it.
     fn beneath(&self, path: &[u8]) -> Result<Option<Vec<u8>>, Refused> {
         let root = self.path.canonicalize()?;
         let place = root.join(OsStr::from_bytes(path)).canonicalize()?;
         Ok(place.strip_prefix(&root).ok().map(|path| path.as_os_str().as_bytes().to_vec()))
     }
 
-    /// What a path's file is now, to compare with one that was found: links are followed wherever they lead,
-    /// so this says nothing about a file that was not.
+    /// Returns what a path's file is now, to compare with one that was found: links are followed wherever
+    /// they lead, so this says nothing about a file that was not.
     pub(crate) fn identity(&self, path: &[u8]) -> Option<Identity> {
         #[cfg(test)]
         {
@@ -309,7 +310,7 @@ impl Root {
     }
 }
 
-/// The second of a moment, counted from some moment of this process; 0 for those before it.
+/// Returns the second of a moment, counted from some moment of this process; 0 for those before it.
 pub(crate) fn second(moment: Instant) -> u64 {
     static BEGAN: OnceLock<Instant> = OnceLock::new();
     moment.saturating_duration_since(*BEGAN.get_or_init(Instant::now)).as_secs()
@@ -407,13 +408,13 @@ impl Opened {
     }
 }
 
-/// How long the holder of a lease has to give it up, before the kernel takes it.
+/// Returns how long the holder of a lease has to give it up, before the kernel takes it.
 pub(super) fn lease_break_time() -> Duration {
     let text = std::fs::read_to_string("/proc/sys/fs/lease-break-time");
     Duration::from_secs(text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(45))
 }
 
-/// Whether some process holds a lease on some file, or that is not known.
+/// Returns whether some process holds a lease on some file, or that is not known.
 fn leases_are_held() -> bool {
     let locks = std::fs::read_to_string("/proc/locks");
     locks.map_or(true, |locks| locks.contains("LEASE") || locks.contains("DELEG"))

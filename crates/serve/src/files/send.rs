@@ -97,7 +97,7 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// The body ends here; the log says why.
+    /// Ends the body here; the log says why.
     fn failed(&self, why: io::Error) -> io::Error {
         match why.kind() {
             io::ErrorKind::UnexpectedEof => self.tally.fault("the file was cut while it was sent"),

@@ -21,7 +21,8 @@ pub(super) struct Sharing {
 const SWEEP_MIN: usize = 64;
 
 impl Sharing {
-    /// The descriptor for what was found to be `identity`: the one that is being sent from, else `file`.
+    /// Returns the descriptor for what was found to be `identity`: the one that is being sent from, else
+    /// `file`.
     pub(super) fn one(&mut self, file: Arc<File>, identity: Identity) -> Arc<File> {
         if let Some(open) = self.open.get(&identity).and_then(Weak::upgrade) {
             return open;

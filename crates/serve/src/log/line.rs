@@ -59,7 +59,7 @@ pub(super) fn refused_text(out: &mut Vec<u8>, template: &Template, values: &OfRe
     out.push(b'\n');
 }
 
-/// The first line of what came.
+/// Returns the first line of what came.
 pub(super) fn first_line<'h>(refused: &Refused<'h>) -> &'h [u8] {
     refused.head.split(|byte| matches!(byte, b'\r' | b'\n')).next().unwrap_or_default()
 }

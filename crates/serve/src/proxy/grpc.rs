@@ -4,7 +4,7 @@
 use ringroad_http::{Body, Request, Response, Status};
 use std::fmt::Write;
 
-/// Whether a request is a gRPC call.
+/// Returns whether a request is a gRPC call.
 pub(crate) fn is_call(request: &Request) -> bool {
     let Some(kind) = request.headers().get("content-type") else { return false };
     let Some(rest) = kind.strip_prefix(b"application/grpc") else { return false };
@@ -12,7 +12,7 @@ pub(crate) fn is_call(request: &Request) -> bool {
     matches!(rest.first(), None | Some(b'+' | b';' | b' '))
 }
 
-/// The refusal of this server's as a gRPC client reads it.
+/// Returns the refusal of this server's as a gRPC client reads it.
 pub(crate) fn refusal(mut response: Response) -> Response {
     let status = response.status_code();
     let message = percent(&format!("{} {}", status.code(), status.reason()));
@@ -46,7 +46,7 @@ fn code(status: Status) -> u32 {
     }
 }
 
-/// A message as it stands in a line: visible ASCII but `%`, the rest escaped.
+/// Returns a message as it stands in a line: visible ASCII but `%`, the rest escaped.
 fn percent(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {

@@ -146,7 +146,7 @@ impl Pool {
         closed.len()
     }
 
-    /// A connection with room, the fullest first, so that the others become idle.
+    /// Returns a connection with room, the fullest first, so that the others become idle.
     fn find(&self, key: Key) -> Option<Rc<Shared>> {
         let mut servers = self.servers.borrow_mut();
         let open = &mut servers.get_mut(&key)?.open;
@@ -191,8 +191,9 @@ impl Drop for Place {
     }
 }
 
-/// A stream of a connection to a server: one that was there, or a new one; and whether it was there. With
-/// `fresh`, one that was there is not told as such: what fails on it is not repeated for that reason again.
+/// Returns a stream of a connection to a server: one that was there, or a new one; and whether it was there.
+/// With `fresh`, one that was there is not told as such: what fails on it is not repeated for that reason
+/// again.
 pub(super) async fn open(
     proxies: &Rc<Proxies>,
     pick: &Pick,
@@ -447,7 +448,7 @@ impl Exchange {
         self.response.as_ref().is_some_and(Http2Response::is_complete)
     }
 
-    /// The half that sends.
+    /// Returns the half that sends.
     pub(super) fn sink(&self) -> Rc<Streamed> {
         Rc::clone(&self.request)
     }
@@ -527,7 +528,7 @@ impl Exchange {
         self.broken.is_none() && self.response.as_ref().is_none_or(Http2Response::is_complete)
     }
 
-    /// What has come of the body, up to a bound. An error comes again with what is next.
+    /// Returns what has come of the body, up to a bound. An error comes again with what is next.
     pub(super) fn ready(&mut self) -> Vec<u8> {
         let mut all = Vec::new();
         let Some(response) = &mut self.response else { return all };
@@ -543,7 +544,7 @@ impl Exchange {
         all
     }
 
-    /// The next piece of the body; `None` at its end.
+    /// Returns the next piece of the body; `None` at its end.
     pub(super) async fn next(&mut self) -> Result<Option<Chunk>, Why> {
         let next = match (self.broken.take(), &mut self.response) {
             (Some(why), _) => Some(Err(why)),
@@ -562,7 +563,7 @@ impl Exchange {
     }
 }
 
-/// The head of an answer, as all others are read.
+/// Returns the head of an answer, as all others are read.
 fn read_head(answer: &Http2Response, scratch: &RefCell<Scratch>, asked: Asked) -> Result<Head, Why> {
     let mut text = format!("HTTP/1.1 {} \r\n", answer.status().code());
     if let Some(length) = answer.content_length() {

@@ -71,7 +71,7 @@ pub(super) enum NotHandedOn {
     Loop,
 }
 
-/// Whether a request offers to speak WebSocket (RFC 6455 §4.1), and nothing else.
+/// Returns whether a request offers to speak WebSocket (RFC 6455 §4.1), and nothing else.
 pub(super) fn offers_websocket(request: &Request) -> bool {
     let alone = is_websocket(request.headers());
     alone && request.head().upgrade() && request.method() == Method::Get
@@ -84,8 +84,8 @@ pub(super) fn is_websocket(fields: Fields<'_>) -> bool {
     offers.next().is_some_and(is_it) && offers.next().is_none()
 }
 
-/// Whether an answer to an offer of WebSocket answers its key (RFC 6455 §4.2.2). A client of HTTP/1.1 checks
-/// it itself. One of HTTP/2 sent none and sees none, so that the key is this server's.
+/// Returns whether an answer to an offer of WebSocket answers its key (RFC 6455 §4.2.2). A client of HTTP/1.1
+/// checks it itself. One of HTTP/2 sent none and sees none, so that the key is this server's.
 pub(super) fn answers_key(request: &Request, answer: Fields<'_>) -> bool {
     if request.version() != Version::Http2 {
         return true;
@@ -94,7 +94,7 @@ pub(super) fn answers_key(request: &Request, answer: Fields<'_>) -> bool {
     request.header("sec-websocket-key").is_some_and(|key| accept == Some(accept_key(key).as_bytes()))
 }
 
-/// Whether the client takes lines behind a body (RFC 9110 §10.1.4).
+/// Returns whether the client takes lines behind a body (RFC 9110 §10.1.4).
 pub(super) fn takes_trailers(request: &Request) -> bool {
     let words =
         |value: &'_ [u8]| value.split(|byte| *byte == b',').any(|word| word.trim_ascii() == b"trailers");
@@ -105,8 +105,8 @@ fn is_one_of(name: &[u8], names: &[&str]) -> bool {
     names.iter().any(|known| name.eq_ignore_ascii_case(known.as_bytes()))
 }
 
-/// Whether only this server says this, or a line of this name may pass for one of those. To a program that
-/// gets lines as variables (CGI, WSGI) `_` and `-` are one, to some also other signs.
+/// Returns whether only this server says this, or a line of this name may pass for one of those. To a program
+/// that gets lines as variables (CGI, WSGI) `_` and `-` are one, to some also other signs.
 pub(super) fn is_of_this_server(name: &[u8], subject: Option<&str>) -> bool {
     let all = OF_THE_CLIENT.iter().copied().chain(subject);
     name.contains(&b'_') || all.into_iter().any(|line| words::passes_for(name, line))
@@ -141,8 +141,8 @@ fn named(fields: Fields<'_>) -> Option<Named<'_>> {
 
 const MAX_FORWARDS: &str = "max-forwards";
 
-/// How many more servers an OPTIONS request may be passed on to (RFC 9110 §7.6.2), if it says so. For other
-/// methods the line means nothing.
+/// Returns how many more servers an OPTIONS request may be passed on to (RFC 9110 §7.6.2), if it says so. For
+/// other methods the line means nothing.
 pub(super) fn hops_left(request: &Request) -> Option<u64> {
     if request.method() != Method::Options {
         return None;
@@ -150,7 +150,7 @@ pub(super) fn hops_left(request: &Request) -> Option<u64> {
     request.header(MAX_FORWARDS)?.trim().parse().ok()
 }
 
-/// The values of a line that may come several times, as one list.
+/// Returns the values of a line that may come several times, as one list.
 fn list(fields: Fields<'_>, name: &str) -> Option<String> {
     let all: Vec<_> = fields.get_all(name).filter_map(|value| str::from_utf8(value).ok()).collect();
     (!all.is_empty()).then(|| all.join(", "))
@@ -296,7 +296,7 @@ pub(super) fn inform_of<'f>(
     request.inform(status.code(), passed);
 }
 
-/// Where the server of an answer is for itself, and here.
+/// Returns where the server of an answer is for itself, and here.
 fn places<'r>(handing: &Handing<'r>) -> Option<Places<'r>> {
     let Handing { route, request, asking, target } = *handing;
     Places::of(route.settings(), request, asking.original(), asking.route_path().len(), target)
@@ -310,8 +310,8 @@ fn note_void(fields: Fields<'_>, places: &Places<'_>, asking: &Context) {
     }
 }
 
-/// The head of an answer from behind, as ours. The date is the library's, which has a clock of its own,
-/// unless a step reckons with the origin's.
+/// Returns the head of an answer from behind, as ours. The date is the library's, which has a clock of its
+/// own, unless a step reckons with the origin's.
 pub(super) fn response(
     head: &Head,
     handing: &Handing<'_>,

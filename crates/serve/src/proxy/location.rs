@@ -59,7 +59,8 @@ impl<'r> Places<'r> {
         Some(Places { secure, servers: &settings.to.servers, host, prefixes })
     }
 
-    /// The value of a header line with the server's own address taken away; `None` where it stays as it is.
+    /// Returns the value of a header line with the server's own address taken away; `None` where it stays as
+    /// it is.
     pub(super) fn mapped(&self, name: &[u8], value: &[u8]) -> Option<String> {
         if !is_of_a_place(name) {
             return None;
@@ -84,7 +85,7 @@ impl<'r> Places<'r> {
         target.get(..end).map(str::to_owned)
     }
 
-    /// A URL of the server behind as a place here; `None`: it is none, or has no place here.
+    /// Returns a URL of the server behind as a place here; `None`: it is none, or has no place here.
     fn place(&self, url: &str) -> Option<String> {
         // Browsers take tabs and line breaks out of a URL, so that its parts are others than they seem.
         if url.bytes().any(|byte| byte.is_ascii_control()) {
@@ -99,7 +100,7 @@ impl<'r> Places<'r> {
         self.here_of(place)
     }
 
-    /// What a path behind, with its query, is here.
+    /// Returns what a path behind, with its query, is here.
     fn here_of(&self, place: &str) -> Option<String> {
         let (path, tail) = place.split_at(place.find(['?', '#']).unwrap_or(place.len()));
         let path = if path.is_empty() { "/" } else { path };
@@ -110,7 +111,7 @@ impl<'r> Places<'r> {
         fits.then(|| path::location(&format!("{here}{below}"), None) + tail)
     }
 
-    /// Whether an authority is that of a server of the group, or the one that it was asked for.
+    /// Returns whether an authority is that of a server of the group, or the one that it was asked for.
     fn is_own(&self, authority: &str) -> bool {
         let is_of = |server: &Member| match &server.address {
             Address::Tcp { host, port } => parts(authority, self.secure)
@@ -122,12 +123,12 @@ impl<'r> Places<'r> {
     }
 }
 
-/// Whether a header line of this name has a place as its value.
+/// Returns whether a header line of this name has a place as its value.
 pub(super) fn is_of_a_place(name: &[u8]) -> bool {
     ["location", "content-location", "refresh"].iter().any(|one| name.eq_ignore_ascii_case(one.as_bytes()))
 }
 
-/// The path of a target, which may be a whole URL.
+/// Returns the path of a target, which may be a whole URL.
 fn path_of(target: &str) -> &str {
     let from = match target.split_once("://") {
         Some((scheme, rest)) if !scheme.contains(['/', '?']) => {
@@ -138,8 +139,8 @@ fn path_of(target: &str) -> &str {
     from.split('?').next().unwrap_or_default()
 }
 
-/// The host of an authority, without brackets, and its port, which may be the scheme's own. `None`: it has
-/// user information, or is no host.
+/// Returns the host of an authority, without brackets, and its port, which may be the scheme's own. `None`:
+/// it has user information, or is no host.
 fn parts(authority: &str, secure: bool) -> Option<(&str, u16)> {
     let standard = if secure { 443 } else { 80 };
     let host = host(authority);
@@ -157,7 +158,8 @@ fn same_host(one: &str, other: &str, secure: bool) -> bool {
     }
 }
 
-/// Whether two names, or addresses without brackets, are the same. A zone is of this machine and never sent.
+/// Returns whether two names, or addresses without brackets, are the same. A zone is of this machine and
+/// never sent.
 fn same_name(one: &str, other: &str) -> bool {
     let address = |text: &str| match split_zone(text) {
         Some((address, _)) => Some(IpAddr::V6(address)),

@@ -142,8 +142,8 @@ impl Proxies {
         self.answer_or(route, request, asking, &mut None).await
     }
 
-    /// The same. Where no server has begun to answer, and not because time is over, `unanswered` says how
-    /// much of the request the last one may have: another one may get it, as the method permits.
+    /// Returns the same. Where no server has begun to answer, and not because time is over, `unanswered` says
+    /// how much of the request the last one may have: another one may get it, as the method permits.
     pub(crate) async fn answer_or(
         self: &Rc<Proxies>,
         route: &Rc<ProxyRoute>,
@@ -566,8 +566,8 @@ impl Proxies {
         }
     }
 
-    /// A new connection; or, where there is no room for one, one that another request gives away first, which
-    /// is told.
+    /// Returns a new connection; or, where there is no room for one, one that another request gives away
+    /// first, which is told.
     async fn open(
         self: &Rc<Proxies>,
         route: &ProxyRoute,
@@ -847,7 +847,7 @@ impl Outgoing {
         }
     }
 
-    /// The same once more, if it is kept.
+    /// Returns the same once more, if it is kept.
     fn again(&self) -> Option<Outgoing> {
         match self {
             Outgoing::Empty => Some(Outgoing::Empty),
@@ -892,12 +892,12 @@ impl Tried<'_> {
     }
 }
 
-/// What connections to a server are kept by.
+/// Returns what connections to a server are kept by.
 fn key_of(route: &ProxyRoute, pick: &Pick) -> Key {
     (pick.server().id(), route.settings().to.speaks.way())
 }
 
-/// The wait before a repeat after this answer: what its `Retry-After` says, if that is not too long.
+/// Returns the wait before a repeat after this answer: what its `Retry-After` says, if that is not too long.
 fn patience(head: &Head, wait: Duration, longest: u64) -> Option<Duration> {
     let Some(told) = head.fields().get("retry-after") else { return Some(wait) };
     let told =
@@ -926,7 +926,7 @@ fn key(balance: &Balance, request: &Request, asking: &flow::Context) -> Option<u
     }
 }
 
-/// The cookie that names the server of a sticky group, where the request's own does not.
+/// Returns the cookie that names the server of a sticky group, where the request's own does not.
 fn cookie(balance: &Balance, pick: &Pick, key: Option<u64>) -> Option<String> {
     let Balance::Sticky { cookie } = balance else { return None };
     let id = pick.server().id();
@@ -1035,7 +1035,7 @@ impl Pump {
         })
     }
 
-    /// The next piece of the answer's body; `None` at its end.
+    /// Returns the next piece of the answer's body; `None` at its end.
     async fn next(mut self: Box<Pump>) -> Pumped {
         let Pump { source, sending, progress, span, scratch, .. } = &mut *self;
         let next = Pump::wait(sending, progress, *span, source.next(scratch)).await;
@@ -1156,8 +1156,8 @@ mod tests {
         }
     }
 
-    /// A future that always has something to do until `passed` is set, or until it has had far more than its
-    /// share, which panics; and one that sets it, when it gets a turn with some of the budget left.
+    /// Returns a future that always has something to do until `passed` is set, or until it has had far more
+    /// than its share, which panics; and one that sets it, when it gets a turn with some of the budget left.
     pub(super) fn busy(passed: &Cell<bool>) -> (impl Future<Output = ()>, impl Future<Output = ()>) {
         let busy = async {
             let mut turns = 0;

@@ -139,7 +139,7 @@ async fn both(
     Ok(())
 }
 
-/// The rest of the request, which has no body, and the half that sent it. `None`: that failed.
+/// Returns the rest of the request, which has no body, and the half that sent it. `None`: that failed.
 async fn sent(sending: &mut Sending) -> Option<Writer> {
     poll_fn(|context| {
         sending.poll(context);
@@ -201,8 +201,8 @@ async fn hand_on(
     }
 }
 
-/// The same with frames of WebSocket, until `parting` is cancelled: then the client is told behind a whole
-/// frame that it may come again, and nothing more is passed on.
+/// Does the same with frames of WebSocket, until `parting` is cancelled: then the client is told behind a
+/// whole frame that it may come again, and nothing more is passed on.
 async fn hand_on_frames(
     mut from: Reader,
     first: Vec<u8>,

@@ -104,7 +104,7 @@ impl Failure {
         Failure { at, sent, why }
     }
 
-    /// Whether it counts against the server.
+    /// Returns whether it counts against the server.
     pub(super) fn is_of_the_server(&self) -> bool {
         !matches!(
             self.why,
@@ -117,14 +117,14 @@ impl Failure {
         )
     }
 
-    /// Whether the request may be sent to another server. Time that is over is not given twice.
+    /// Returns whether the request may be sent to another server. Time that is over is not given twice.
     pub(super) fn may_try_another(&self, method: Method) -> bool {
         let in_time = !matches!(self.why, Why::TooSlow(_));
         self.is_of_the_server() && in_time && self.at.may_repeat(self.sent, method)
     }
 
-    /// How much of the request a server may have that cannot be reached, or has closed the connection before
-    /// any byte of an answer.
+    /// Returns how much of the request a server may have that cannot be reached, or has closed the connection
+    /// before any byte of an answer.
     pub(super) fn before_an_answer(&self) -> Option<SentSoFar> {
         match &self.why {
             Why::Connect(_) => Some(SentSoFar::Nothing),
@@ -134,18 +134,18 @@ impl Failure {
         }
     }
 
-    /// Whether the server closed a connection before any byte of an answer: one that was kept may end at any
-    /// time.
+    /// Returns whether the server closed a connection before any byte of an answer: one that was kept may end
+    /// at any time.
     pub(super) fn is_unanswered(&self) -> bool {
         matches!(self.why, Why::Unanswered(_) | Why::NotActedOn(_))
     }
 
-    /// Whether it is the client that failed: that is no fault of the server's, nor of this side.
+    /// Returns whether it is the client that failed: that is no fault of the server's, nor of this side.
     pub(super) fn is_of_the_client(&self) -> bool {
         matches!(self.why, Why::Client(_))
     }
 
-    /// Whether the server has said that it did not act on the request.
+    /// Returns whether the server has said that it did not act on the request.
     pub(super) fn is_not_acted_on(&self) -> bool {
         matches!(self.why, Why::NotActedOn(_))
     }
@@ -281,7 +281,7 @@ impl Head {
         self.view().fields()
     }
 
-    /// How long the body is that GET would get, if that is said.
+    /// Returns how long the body is that GET would get, if that is said.
     pub(super) fn length(&self) -> Option<u64> {
         match self.view().body() {
             ringroad_wire::Body::Length(length) => Some(length),
@@ -310,7 +310,7 @@ impl Connection {
         Ok(Connection { source: Source::Http1(Box::new(reading)), sink: Sink::Http1(write) })
     }
 
-    /// A stream of a connection that speaks HTTP/2, for one exchange.
+    /// Returns a stream of a connection that speaks HTTP/2, for one exchange.
     pub(super) fn stream(exchange: http2::Exchange) -> Connection {
         let sink = Sink::Http2(exchange.sink());
         Connection { source: Source::Http2(Box::new(exchange)), sink }
@@ -320,7 +320,7 @@ impl Connection {
         (self.source, self.sink)
     }
 
-    /// The connection for another request, if it can have one.
+    /// Returns the connection for another request, if it can have one.
     pub(super) fn join(source: Source, sink: Sink) -> Option<Connection> {
         let is_idle = matches!(&source, Source::Http1(reading) if reading.reader.is_idle());
         is_idle.then_some(Connection { source, sink })
@@ -344,7 +344,7 @@ impl Receive for Connection {
     }
 }
 
-/// Whether what failed is this process's shortage, not the server's: descriptors, ports, memory.
+/// Returns whether what failed is this process's shortage, not the server's: descriptors, ports, memory.
 fn is_ours(why: &ringroad_engine::Error) -> bool {
     let errno = why.raw_os_error().map(Errno::from_raw_os_error);
     matches!(errno, Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM | Errno::ADDRNOTAVAIL))
@@ -403,7 +403,7 @@ async fn secure(
     Ok(stream.into())
 }
 
-/// Why a handshake came to nothing, and what to do about it.
+/// Returns why a handshake came to nothing, and what to do about it.
 #[cold]
 fn told(why: &HandshakeError, name: &str) -> String {
     let what_to_do = match why {
@@ -527,8 +527,8 @@ impl Source {
         Some((half, reader.into_rest(), permit))
     }
 
-    /// The head of the answer to a request that is being sent. What is said before it is passed on to the
-    /// client of `request`. `subject` is the line that no client may send.
+    /// Returns the head of the answer to a request that is being sent. What is said before it is passed on to
+    /// the client of `request`. `subject` is the line that no client may send.
     pub(super) async fn head(
         &mut self,
         scratch: &RefCell<Scratch>,
@@ -562,7 +562,7 @@ impl Source {
         }
     }
 
-    /// Whether the answer is over.
+    /// Returns whether the answer is over.
     pub(super) fn is_complete(&self) -> bool {
         match self {
             Source::Http1(reading) => reading.reader.is_complete(),
@@ -570,7 +570,7 @@ impl Source {
         }
     }
 
-    /// What has come of the body already, and whether that is all of it.
+    /// Returns what has come of the body already, and whether that is all of it.
     pub(super) fn ready(&mut self, scratch: &RefCell<Scratch>) -> (Vec<u8>, bool) {
         let all = match self {
             Source::Http1(reading) => reading.reader.ready(scratch),
@@ -579,7 +579,7 @@ impl Source {
         (all, self.is_complete())
     }
 
-    /// The next piece of the body; `None` at its end.
+    /// Returns the next piece of the body; `None` at its end.
     pub(super) async fn next(&mut self, scratch: &RefCell<Scratch>) -> Result<Option<Chunk>, Why> {
         match self {
             Source::Http1(reading) => {

@@ -45,7 +45,7 @@ impl Reach {
         Some(Reach { address, only_v6: listen.only_v6 })
     }
 
-    /// Whether a socket at one keeps one from the other, unless both allow it.
+    /// Returns whether a socket at one keeps one from the other, unless both allow it.
     pub(super) fn overlaps(&self, other: &Reach) -> bool {
         let (one, two) = (self.address.ip().to_canonical(), other.address.ip().to_canonical());
         let takes_all = |reach: &Reach, ip: IpAddr, family: IpAddr| {

@@ -28,12 +28,12 @@ pub struct Crew {
 }
 
 impl Crew {
-    /// The driver.
+    /// Returns the driver.
     pub fn driver(&self) -> DriverName {
         self.choice.driver()
     }
 
-    /// The reason for the driver, as part of a sentence.
+    /// Returns the reason for the driver, as part of a sentence.
     pub fn why(&self) -> String {
         if self.was_moved { "workers were moved to it".to_owned() } else { self.choice.why() }
     }
@@ -94,7 +94,7 @@ pub struct Move {
 }
 
 impl Move {
-    /// A move, and where its result comes.
+    /// Makes a move, and where its result comes.
     pub(crate) fn new(
         from: DriverName,
         to: DriverName,

@@ -168,7 +168,7 @@ impl Client {
         self.command_within(self.redis().settings().timeout, arguments)
     }
 
-    /// The same with another time, for commands that block: use them on a client [of their
+    /// Returns the same with another time, for commands that block: use them on a client [of their
     /// own](Redis::client_apart).
     ///
     /// # Errors
@@ -317,7 +317,7 @@ impl Drop for Run {
 }
 
 impl Run {
-    /// Whether the lane is still this connection's.
+    /// Returns whether the lane is still this connection's.
     fn is_current(&self) -> bool {
         let state = self.lane.state.borrow();
         matches!(state.life, Life::Running) && state.run == self.number

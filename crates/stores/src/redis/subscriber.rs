@@ -282,7 +282,7 @@ impl Subscriber {
     }
 }
 
-/// What a push says; `None` of what is no event, as the answer to a PING.
+/// Returns what a push says; `None` of what is no event, as the answer to a PING.
 fn event(reply: Reply) -> Option<Event> {
     let mut parts = reply.into_array()?.into_iter();
     let kind = parts.next()?.into_bytes()?;

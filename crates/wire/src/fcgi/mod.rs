@@ -84,7 +84,7 @@ pub struct Params {
 }
 
 impl Params {
-    /// None yet.
+    /// Makes an empty list.
     pub fn new() -> Params {
         Params::default()
     }
@@ -175,7 +175,7 @@ pub struct Responses {
 }
 
 impl Responses {
-    /// Before the first record of the answer to this request.
+    /// Makes the reader's state before the first record of the answer to this request.
     pub fn new(id: u16) -> Responses {
         Responses { id, over: false }
     }
@@ -185,13 +185,13 @@ impl Responses {
         self.id
     }
 
-    /// Whether the request is over.
+    /// Returns whether the request is over.
     pub fn is_over(&self) -> bool {
         self.over
     }
 
-    /// The next event behind `at`, which moves behind its record. Ends of streams and answers to management
-    /// records are skipped. `None`: more bytes are needed.
+    /// Returns the next event behind `at`, which moves behind its record. Ends of streams and answers to
+    /// management records are skipped. `None`: more bytes are needed.
     ///
     /// # Errors
     /// The connection is broken.

@@ -124,7 +124,7 @@ fn put_all(out: &mut Vec<u8>, first: u8, values: &[Reply]) {
 }
 
 impl fmt::Display for Reply {
-    /// A short form for messages: texts are cut, aggregates told by their length.
+    /// Returns a short form for messages: texts are cut, aggregates told by their length.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = |text: &[u8]| String::from_utf8_lossy(text).chars().take(200).collect::<String>();
         match self {

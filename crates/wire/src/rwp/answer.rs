@@ -25,7 +25,7 @@ enum State {
 /// What each message of a WebSocket costs of the credit beside its bytes, so that empty ones are bounded too.
 pub const MESSAGE_COST: u32 = 16;
 
-/// The credit that a message costs.
+/// Returns the credit that a message costs.
 pub fn message_cost(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX).saturating_add(MESSAGE_COST)
 }
@@ -97,7 +97,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Whether only this request fails, and the link stays.
+    /// Returns whether only this request fails, and the link stays.
     pub fn is_of_the_request(&self) -> bool {
         matches!(self, Fault::Forbidden(_))
     }
@@ -151,27 +151,27 @@ impl std::fmt::Display for Fault {
 impl std::error::Error for Fault {}
 
 impl Answering {
-    /// An answer that has not begun. The worker may send `window` bytes of its body.
+    /// Makes an answer that has not begun. The worker may send `window` bytes of its body.
     pub fn new(window: u32) -> Answering {
         Answering { state: State::Head, credit: i64::from(window) }
     }
 
-    /// A WebSocket that the worker has not accepted yet.
+    /// Returns a WebSocket that the worker has not accepted yet.
     pub fn socket(window: u32) -> Answering {
         Answering { state: State::Offered, credit: i64::from(window) }
     }
 
-    /// Whether nothing more may come.
+    /// Returns whether nothing more may come.
     pub fn is_over(&self) -> bool {
         self.state == State::Over
     }
 
-    /// Whether no head has come.
+    /// Returns whether no head has come.
     pub fn is_unanswered(&self) -> bool {
         matches!(self.state, State::Head | State::Offered)
     }
 
-    /// The worker was given credit for so many bytes more.
+    /// Notes that the worker was given credit for so many bytes more.
     pub fn grant(&mut self, bytes: u32) {
         self.credit = self.credit.saturating_add(i64::from(bytes));
     }
@@ -344,7 +344,7 @@ impl<'b> HeadLines<'b> {
         Fault::of_lines(self).map_or(Ok(self), Err)
     }
 
-    /// Names and values, in order.
+    /// Returns names and values, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&'b [u8], &'b [u8])> + use<'b> {
         let mut parts = self.0.split(|byte| *byte == 0);
         let some = !self.0.is_empty();

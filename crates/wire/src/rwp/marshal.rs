@@ -30,28 +30,28 @@ impl Writer<'_> {
         self.count(count);
     }
 
-    /// Bytes.
+    /// Writes bytes.
     pub fn bytes(&mut self, bytes: &[u8]) {
         self.0.push(b's');
         self.count(bytes.len());
         self.0.extend_from_slice(bytes);
     }
 
-    /// Bytes, in lower case.
+    /// Writes bytes in lower case.
     pub fn bytes_lower(&mut self, bytes: &[u8]) {
         self.0.push(b's');
         self.count(bytes.len());
         self.0.extend(bytes.iter().map(u8::to_ascii_lowercase));
     }
 
-    /// Text.
+    /// Writes a text.
     pub fn text(&mut self, text: &str) {
         self.0.push(b'u');
         self.count(text.len());
         self.0.extend_from_slice(text.as_bytes());
     }
 
-    /// Text with one character for each byte (ISO 8859-1), as WSGI wants it.
+    /// Writes a text with one character for each byte (ISO 8859-1), as WSGI wants it.
     pub fn latin1(&mut self, bytes: &[u8]) {
         self.0.push(b'u');
         let at = self.0.len();
@@ -69,18 +69,18 @@ impl Writer<'_> {
         }
     }
 
-    /// A number.
+    /// Writes a number.
     pub fn int(&mut self, number: i32) {
         self.0.push(b'i');
         self.0.extend_from_slice(&number.to_le_bytes());
     }
 
-    /// True or False.
+    /// Writes True or False.
     pub fn truth(&mut self, value: bool) {
         self.0.push(if value { b'T' } else { b'F' });
     }
 
-    /// None.
+    /// Writes None.
     pub fn none(&mut self) {
         self.0.push(b'N');
     }

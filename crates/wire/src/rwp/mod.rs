@@ -95,7 +95,7 @@ pub struct Frame<'b> {
 }
 
 impl Frame<'_> {
-    /// Whether it is the last frame of its side on the stream.
+    /// Returns whether it is the last frame of its side on the stream.
     pub fn ends(&self) -> bool {
         self.flags & END != 0
     }
@@ -113,7 +113,7 @@ impl std::fmt::Display for TooLong {
 
 impl std::error::Error for TooLong {}
 
-/// The next whole frame behind `at`, which moves behind it. `None`: more bytes are needed.
+/// Returns the next whole frame behind `at`, which moves behind it. `None`: more bytes are needed.
 ///
 /// # Errors
 /// The link is broken.
@@ -136,7 +136,7 @@ pub fn next<'b>(bytes: &'b [u8], at: &mut usize) -> Result<Option<Frame<'b>>, To
     }))
 }
 
-/// Bytes that are missing until the first frame of `bytes` is whole; at least 1.
+/// Returns how many bytes are missing until the first frame of `bytes` is whole; at least 1.
 pub fn missing(bytes: &[u8]) -> usize {
     let Some((head, rest)) = bytes.split_first_chunk::<HEAD_BYTES>() else { return HEAD_BYTES - bytes.len() };
     let [l0, l1, l2, l3, ..] = *head;
@@ -175,7 +175,7 @@ pub fn finish(out: &mut [u8], at: usize) {
     }
 }
 
-/// A little-endian `u32` at the beginning of a payload, and what is behind it.
+/// Returns a little-endian `u32` at the beginning of a payload, and what is behind it.
 pub fn split_u32(payload: &[u8]) -> Option<(u32, &[u8])> {
     let (number, rest) = payload.split_first_chunk::<4>()?;
     Some((u32::from_le_bytes(*number), rest))

@@ -29,7 +29,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// The word for it, in metrics and answers.
+    /// Returns the word for it, in metrics and answers.
     pub fn as_str(self) -> &'static str {
         match self {
             Outcome::Done => "done",

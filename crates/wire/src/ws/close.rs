@@ -34,18 +34,18 @@ impl CloseCode {
     /// 1013: too much load; a client should come back later.
     pub const TRY_AGAIN: CloseCode = CloseCode(1013);
 
-    /// The code of this number.
+    /// Makes the code of this number.
     pub const fn new(code: u16) -> CloseCode {
         CloseCode(code)
     }
 
-    /// Its number.
+    /// Returns its number.
     pub const fn get(self) -> u16 {
         self.0
     }
 
-    /// Whether a close frame may have it: 1000 to 1014 but for 1004 to 1006, and 3000 to 4999, which belong
-    /// to libraries and applications.
+    /// Returns whether a close frame may have it: 1000 to 1014 but for 1004 to 1006, and 3000 to 4999, which
+    /// belong to libraries and applications.
     pub const fn may_be_sent(self) -> bool {
         matches!(self.0, 1000..=1003 | 1007..=1014 | 3000..=4999)
     }

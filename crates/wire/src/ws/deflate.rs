@@ -43,7 +43,7 @@ fn window_bits(value: Option<&str>) -> Option<u8> {
     ((8..=15).contains(&bits) && bits.to_string() == value).then_some(bits)
 }
 
-/// A server's answer to the offers of a client: what is agreed on, and the value of
+/// Returns a server's answer to the offers of a client: what is agreed on, and the value of
 /// `Sec-WebSocket-Extensions`. `None`: no offer can be taken.
 pub fn answer(offers: &str) -> Option<(Agreed, String)> {
     'offers: for (name, parameters) in extensions(offers) {
@@ -79,7 +79,7 @@ pub fn answer(offers: &str) -> Option<(Agreed, String)> {
     None
 }
 
-/// What a server has made of [`OFFER`]: `Ok(None)` if it took nothing.
+/// Returns what a server has made of [`OFFER`]: `Ok(None)` if it took nothing.
 ///
 /// # Errors
 /// It agreed to something that was not offered.

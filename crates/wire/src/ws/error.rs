@@ -10,17 +10,17 @@ pub struct Error {
 }
 
 impl Error {
-    /// An error of this rule.
+    /// Makes an error of this rule.
     pub const fn new(problem: Problem) -> Error {
         Error { problem }
     }
 
-    /// The rule.
+    /// Returns the rule.
     pub fn problem(self) -> Problem {
         self.problem
     }
 
-    /// The code of the close frame that answers it.
+    /// Returns the code of the close frame that answers it.
     pub fn code(self) -> CloseCode {
         self.problem.row().0
     }

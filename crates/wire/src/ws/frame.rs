@@ -131,7 +131,7 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// Of a connection just upgraded, read by this side.
+    /// Makes the reader of a connection that was just upgraded, on this side.
     pub fn new(role: Role) -> Frames {
         Frames {
             left: 0,
@@ -150,30 +150,30 @@ impl Frames {
         }
     }
 
-    /// The same, where compressed messages were agreed on.
+    /// Returns the same, where compressed messages were agreed on.
     #[must_use]
     pub fn deflate(mut self, agreed: bool) -> Frames {
         self.deflate = agreed;
         self
     }
 
-    /// Whether the peer has closed.
+    /// Returns whether the peer has closed.
     pub fn is_closed(&self) -> bool {
         self.state == State::Closed
     }
 
-    /// Whether the end of the input is in the middle of a message.
+    /// Returns whether the end of the input is in the middle of a message.
     pub fn is_inside(&self) -> bool {
         self.message.is_some()
     }
 
-    /// Bytes of the current frame that are still to come.
+    /// Returns how many bytes of the current frame are still to come.
     pub fn left(&self) -> u64 {
         if self.state == State::Payload { self.left } else { 0 }
     }
 
-    /// The next event in `input` from `at` on, which is advanced behind what was used. `None`: more is
-    /// needed; what is left is to be shown again with more behind it.
+    /// Returns the next event in `input` from `at` on, which is advanced behind what was used. `None`: more
+    /// is needed; what is left is to be shown again with more behind it.
     ///
     /// A message of more than `bytes_max` bytes is refused when a frame announces them, one of more than
     /// `fragments_max` frames at the frame that is too many. A text that is not compressed is checked as it
@@ -464,7 +464,7 @@ pub fn put_close(out: &mut Vec<u8>, code: CloseCode, reason: &str, mask: Option<
     put_frame(out, Opcode::Close, &payload, mask);
 }
 
-/// The last place between characters of `text` that is not behind `most`.
+/// Returns the last place between characters of `text` that is not behind `most`.
 fn cut_at(text: &str, most: usize) -> usize {
     let most = most.min(text.len());
     (0..=most).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)

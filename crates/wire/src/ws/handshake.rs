@@ -25,34 +25,34 @@ fn base64(bytes: &[u8]) -> String {
     text
 }
 
-/// The value of `Sec-WebSocket-Accept` that answers this `Sec-WebSocket-Key`.
+/// Returns the value of `Sec-WebSocket-Accept` that answers this `Sec-WebSocket-Key`.
 pub fn accept_key(key: &str) -> String {
     base64(&sha1(&[key.as_bytes(), GUID].concat()))
 }
 
-/// The value of `Sec-WebSocket-Key` of these bytes, which are chosen at random.
+/// Returns the value of `Sec-WebSocket-Key` of these bytes, which are chosen at random.
 pub fn key_of(random: [u8; 16]) -> String {
     base64(&random)
 }
 
-/// Whether a `Sec-WebSocket-Key` is one: 16 bytes in base64.
+/// Returns whether a `Sec-WebSocket-Key` is one: 16 bytes in base64.
 pub fn is_key(key: &str) -> bool {
     let digits = key.strip_suffix("==").unwrap_or_default();
     digits.len() == 22 && digits.bytes().all(|byte| BASE64.contains(&byte))
 }
 
-/// The first of `known` that is in the offered list of subprotocols, with lines joined by commas.
+/// Returns the first of `known` that is in the offered list of subprotocols, with lines joined by commas.
 pub fn choose_protocol<'a>(offered: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     known.into_iter().find(|known| protocols(offered).any(|offer| offer == *known))
 }
 
-/// The subprotocols of a list.
+/// Returns the subprotocols of a list.
 pub fn protocols(list: &str) -> impl Iterator<Item = &str> {
     list.split(',').map(str::trim).filter(|name| !name.is_empty())
 }
 
-/// Whether a page of `origin` is of the same site as a server asked for as `authority`: the same host, and
-/// the same port where both name one or the scheme's stands for it.
+/// Returns whether a page of `origin` is of the same site as a server asked for as `authority`: the same
+/// host, and the same port where both name one or the scheme's stands for it.
 pub fn is_same_origin(origin: &str, authority: &str) -> bool {
     let Some((scheme, site)) = origin.split_once("://") else { return false };
     let port = match scheme {

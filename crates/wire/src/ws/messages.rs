@@ -63,31 +63,31 @@ pub struct Messages {
 }
 
 impl Messages {
-    /// Of a connection just upgraded, read by this side.
+    /// Makes the reader of a connection that was just upgraded, on this side.
     pub fn new(role: Role, limits: Limits) -> Messages {
         Messages { frames: Frames::new(role), limits, partial: Vec::new() }
     }
 
-    /// The same, where this was agreed on.
+    /// Returns the same, where this was agreed on.
     #[must_use]
     pub fn deflate(mut self, agreed: Option<Agreed>) -> Messages {
         self.frames = self.frames.deflate(agreed.is_some());
         self
     }
 
-    /// Whether the peer has closed.
+    /// Returns whether the peer has closed.
     pub fn is_closed(&self) -> bool {
         self.frames.is_closed()
     }
 
-    /// Bytes that are held of a message that has begun.
+    /// Returns how many bytes are held of a message that has begun.
     pub fn held(&self) -> usize {
         self.partial.len()
     }
 
-    /// The next event in `input` from `at` on, which is advanced behind what was used. `None`: more is
-    /// needed; what is left, at most 131 bytes, is to be shown again with more behind it. Input is unmasked
-    /// where it lies.
+    /// Returns the next event in `input` from `at` on, which is advanced behind what was used. `None`: more
+    /// is needed; what is left, at most 131 bytes, is to be shown again with more behind it. Input is
+    /// unmasked where it lies.
     ///
     /// # Errors
     /// The peer broke a rule or a limit; again and again.
@@ -162,7 +162,7 @@ impl Messages {
     }
 }
 
-/// The last `bytes` bytes of `input` before `at`.
+/// Returns the last `bytes` bytes of `input` before `at`.
 #[inline]
 fn behind(input: &[u8], at: usize, bytes: usize) -> &[u8] {
     input.get(at.saturating_sub(bytes)..at).unwrap_or_default()

@@ -30,7 +30,7 @@ impl Utf8 {
         }
     }
 
-    /// Whether the text may end here.
+    /// Returns whether the text may end here.
     #[inline]
     pub fn is_complete(&self) -> bool {
         self.len == 0

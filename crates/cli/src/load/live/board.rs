@@ -59,7 +59,7 @@ pub(super) struct Column {
 }
 
 impl Column {
-    /// A slice of so many seconds.
+    /// Makes the column of so many seconds.
     pub(super) fn of(tally: &Tally, seconds: f64) -> Column {
         let at = |q| tally.latencies.response.quantile_ns(q);
         let Tally { completed, failed, .. } = *tally;
@@ -140,7 +140,7 @@ impl Board {
         self.columns.push_back(column);
     }
 
-    /// The lines of it, at most `height` and none longer than `width`.
+    /// Returns the lines of it, at most `height` and none longer than `width`.
     pub(super) fn draw(&self, width: usize, height: usize) -> Vec<Vec<Span>> {
         let mut lines = broken(&self.target, Tint::Bold, width);
         lines.extend(self.progress(width));
@@ -163,7 +163,7 @@ impl Board {
         lines
     }
 
-    /// The longest legend for which there is room.
+    /// Returns the longest legend for which there is room.
     fn legend(&self, room: usize) -> String {
         let each = self.columns.back().map_or(1.0, |column| column.seconds);
         let whole = format!("{each} s each: {}", LEGENDS[0]);
@@ -196,7 +196,7 @@ impl Board {
         lines
     }
 
-    /// The last second in figures, or before the first is over the last slice.
+    /// Returns the last second in figures, or the last slice before the first second is over.
     fn now(&self, width: usize) -> Vec<Vec<Span>> {
         let Some(last) = self.last.or(self.columns.back().copied()) else { return vec![Vec::new()] };
         let time = |ns: Option<u64>| ns.map_or("-".to_owned(), |ns| Nanos(ns).to_string());
@@ -220,7 +220,7 @@ impl Board {
     }
 }
 
-/// A text in lines no longer than `width`, broken between words where there is a blank.
+/// Returns a text in lines no longer than `width`, broken between words where there is a blank.
 fn broken(text: &str, tint: Tint, width: usize) -> Vec<Vec<Span>> {
     let mut lines: Vec<String> = vec![String::new()];
     for word in text.split(' ') {
@@ -236,12 +236,12 @@ fn broken(text: &str, tint: Tint, width: usize) -> Vec<Vec<Span>> {
     lines.into_iter().map(|line| vec![span(line, tint)]).collect()
 }
 
-/// A row: what it is, the axis, and a mark for each column.
+/// Returns a row: what it is, the axis, and a mark for each column.
 fn labelled(label: &str, tint: Tint, marks: String) -> Vec<Span> {
     vec![span(format!("{label:>width$} │", width = MARGIN - 2), Tint::Dim), span(marks, tint)]
 }
 
-/// How much was answered, against the best column shown.
+/// Returns how much was answered, against the best column shown.
 fn rates(shown: &[&Column]) -> String {
     let most = shown.iter().map(|column| column.completed).max().unwrap_or(0).max(1);
     shown
@@ -308,7 +308,7 @@ impl Scale {
         (row.max(0.0) as usize).min(self.rows - 1)
     }
 
-    /// The value in the middle of a row.
+    /// Returns the value in the middle of a row.
     fn middle(&self, row: usize) -> u64 {
         (self.bottom + (row as f64 + 0.5) / self.per_factor).exp() as u64
     }

@@ -101,7 +101,7 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// No faults.
+    /// Makes a plan without faults.
     pub const fn none() -> Faults {
         Faults {
             short: 0,

@@ -310,7 +310,7 @@ impl Threads {
         Ok(id)
     }
 
-    /// How many workers are on their way back. Looked at where the limit is met, and nowhere else.
+    /// Returns how many workers are on their way back. Looked at where the limit is met, and nowhere else.
     fn called_back(&self) -> usize {
         self.workers.iter().flatten().filter(|hired| hired.cancelled.is_some()).count()
     }
@@ -402,8 +402,8 @@ impl Threads {
     }
 }
 
-/// A lease of what a worker has received: a copy if it fits a small buffer, otherwise the worker's buffer
-/// itself.
+/// Returns a lease of what a worker has received: a copy if it fits a small buffer, otherwise the worker's
+/// buffer itself.
 fn lease_of(pool: &Rc<Pool>, state: &mut State) -> Lease {
     let received = &mut state.received;
     if received.len() <= pool.buffer_bytes() {
@@ -420,7 +420,7 @@ fn lease_of(pool: &Rc<Pool>, state: &mut State) -> Lease {
     unsafe { pool.lease_large(Large::of(std::mem::take(received)), bytes) }
 }
 
-/// The state of a descriptor, reset if the generation is new.
+/// Returns the state of a descriptor, reset if the generation is new.
 #[inline]
 fn watch_of(watches: &mut Vec<Watch>, on: Target) -> &mut Watch {
     let index = on.index as usize;
@@ -502,7 +502,8 @@ impl Driver for Threads {
         self.receive(on, bulk)
     }
 
-    /// A worker receives with its state locked, so what it has taken out of the socket is seen here.
+    /// Returns whether bytes are withheld: a worker receives with its state locked, so what it has taken out
+    /// of the socket is seen here.
     fn withholds(&mut self, _: Token, on: Target) -> bool {
         let side = watch_of(&mut self.watches, on).reader;
         let hired = self.workers.get(side.worker as usize).and_then(Option::as_ref);

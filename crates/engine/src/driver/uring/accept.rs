@@ -27,7 +27,7 @@ pub(super) struct Accepting {
 }
 
 impl Uring {
-    /// Whether an accept that begins now may take more than one.
+    /// Returns whether an accept that begins now may take more than one.
     pub(super) fn may_accept_ahead(&mut self) -> bool {
         if !self.abilities.multishot_accept {
             return false;
@@ -70,8 +70,8 @@ impl Uring {
         }
     }
 
-    /// The result of an accept that may have been cancelled by `retire`: EAGAIN, so that it is submitted
-    /// again.
+    /// Returns the result of an accept that may have been cancelled by `retire`: EAGAIN, so that it is
+    /// submitted again.
     #[cold]
     fn retired(&mut self, completion: &Cqe) -> i32 {
         let retired = &mut self.accepting.retired;

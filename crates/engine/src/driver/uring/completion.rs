@@ -53,8 +53,8 @@ impl Uring {
         self.fetch_overflow()
     }
 
-    /// Whether a completion of this receive waits to be taken, or may wait where it cannot be seen. It stays
-    /// in its place.
+    /// Returns whether a completion of this receive waits to be taken, or may wait where it cannot be seen.
+    /// It stays in its place.
     pub(super) fn has_completed(&mut self, token: Token) -> bool {
         let (submissions, mut completions) = self.kernel.ring.queues();
         if submissions.completion_overflow() {

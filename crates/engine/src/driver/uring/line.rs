@@ -18,7 +18,7 @@ pub(super) struct Line<T> {
     entries: VecDeque<(u64, u32, T)>,
 }
 
-/// Whether the operation still waits in this entry.
+/// Returns whether the operation still waits in this entry.
 fn is_live(holds: &[Hold], bits: u64, ticket: u32) -> bool {
     let Token { index, generation } = Token::from_bits(bits & !super::TAG);
     holds
@@ -31,8 +31,8 @@ impl<T> Line<T> {
         Line { entries: VecDeque::new() }
     }
 
-    /// Whether no operation waits. (Relies on [`trim`](Self::trim) after each cancel: then a queue that is
-    /// not empty has a live entry.)
+    /// Returns whether no operation waits. (Relies on [`trim`](Self::trim) after each cancel: then a queue
+    /// that is not empty has a live entry.)
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty()

@@ -249,7 +249,7 @@ impl Uring {
         self.holds[index as usize].only_waits = true;
     }
 
-    /// Whether the operation with this token only polls.
+    /// Returns whether the operation with this token only polls.
     #[inline]
     fn only_waits(&self, token: Token) -> bool {
         let hold = self.holds.get(token.index as usize);
@@ -275,7 +275,7 @@ impl Uring {
         Some(Outcome::of(result))
     }
 
-    /// Where the operation with this token is; `None` if its slot has another generation.
+    /// Returns where the operation with this token is; `None` if its slot has another generation.
     #[inline]
     fn hold(&mut self, bits: u64) -> Option<&mut Place> {
         let Token { index, generation } = Token::from_bits(bits & !TAG);
@@ -661,8 +661,8 @@ fn at(on: Target, make: impl FnOnce(i32) -> Sqe) -> Sqe {
     if on.is_direct() { entry.fixed_file() } else { entry }
 }
 
-/// Whether an error of `io_uring_enter(2)` is temporary. EBUSY: completions have overflowed and must be taken
-/// first. EBADR is not temporary: a completion was lost, so the state of the ring is unknown.
+/// Returns whether an error of `io_uring_enter(2)` is temporary. EBUSY: completions have overflowed and must
+/// be taken first. EBADR is not temporary: a completion was lost, so the state of the ring is unknown.
 fn is_passing(why: &io::Error) -> bool {
     matches!(why.raw_os_error(), Some(libc::EINTR | libc::EBUSY | libc::EAGAIN))
 }

@@ -69,7 +69,7 @@ impl Owner {
         }
     }
 
-    /// Whether both own the same allocation.
+    /// Returns whether both own the same allocation.
     fn is_same(&self, other: &Owner) -> bool {
         match (self, other) {
             (Owner::Static, Owner::Static) => true,
@@ -91,7 +91,7 @@ impl ZeroCopy {
         ZeroCopy { wish, kept: HashMap::new(), ordinary: HashMap::new() }
     }
 
-    /// Whether a send of so many bytes is to be zero-copy.
+    /// Returns whether a send of so many bytes is to be zero-copy.
     pub(super) fn is_worth_it(&self, on: Target, bytes: usize) -> bool {
         bytes >= BYTES_MIN
             && self.wish != features::ZeroCopy::Off
@@ -122,7 +122,7 @@ impl ZeroCopy {
         }
     }
 
-    /// Whether the operation with these bits was submitted as a zero-copy send.
+    /// Returns whether the operation with these bits was submitted as a zero-copy send.
     pub(super) fn is_under_way(&self, bits: u64) -> bool {
         !self.kept.is_empty() && self.kept.get(&bits).is_some_and(|kept| kept.under_way)
     }

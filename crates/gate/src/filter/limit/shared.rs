@@ -87,7 +87,7 @@ struct Trouble {
 const TOLD_EVERY: Nanos = 10 * SECOND;
 
 impl Trouble {
-    /// The store has failed. Returns whether that is news.
+    /// Notes that the store has failed. Returns whether that is news.
     fn begins(&self, now: Nanos) -> bool {
         let at = self.at.load(Ordering::Relaxed);
         let is_news = !self.is_told.load(Ordering::Relaxed) && (at == 0 || now >= at.saturating_add(TOLD_EVERY));
@@ -144,7 +144,7 @@ impl Shared {
         }
     }
 
-    /// Whether both count in one store that is reached in one way.
+    /// Returns whether both count in one store that is reached in one way.
     pub(super) fn is_as(&self, other: &Shared) -> bool {
         self.store.same_as(&*other.store)
     }

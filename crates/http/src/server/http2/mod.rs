@@ -197,7 +197,7 @@ impl Connection {
         complete
     }
 
-    /// How an answer ended that was not sent.
+    /// Returns how an answer ended that was not sent.
     fn why_cut(&self) -> Outcome {
         match self.worker().seats.verdict(self.seat()) {
             Verdict::Overdue(_) => Outcome::TooSlow,
@@ -249,7 +249,7 @@ impl Connection {
         given_up
     }
 
-    /// Whether a stream has a deadline that runs.
+    /// Returns whether a stream has a deadline that runs.
     fn is_watched(&self) -> bool {
         !self.sending.borrow().is_empty() || !self.streams.borrow().is_empty()
     }
@@ -517,7 +517,7 @@ impl Task {
         }
     }
 
-    /// The worker's sweep has cancelled the connection.
+    /// Judges a connection that the worker's sweep has cancelled.
     fn interrupted(&mut self) -> Option<Ended> {
         let connection = Rc::clone(&self.connection);
         let (worker, seat) = (connection.worker(), connection.seat());

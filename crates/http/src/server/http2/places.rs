@@ -27,7 +27,7 @@ struct Inner {
 }
 
 impl Places {
-    /// A place for a stream of this connection.
+    /// Returns a place for a stream of this connection.
     pub(super) fn take(&self, connection: ConnectionId) -> ConnectionId {
         let mut inner = self.0.borrow_mut();
         if let Some(index) = inner.free.pop()
@@ -63,12 +63,12 @@ impl Places {
         self.with(id, |place| place.gone = true);
     }
 
-    /// Whether it is a stream that its client has reset.
+    /// Returns whether it is a stream that its client has reset.
     pub(in crate::server) fn is_gone(&self, id: ConnectionId) -> bool {
         self.with(id, |place| place.gone).unwrap_or(false)
     }
 
-    /// The connection: itself, or that of the stream; `None` if the stream is over.
+    /// Returns the connection: itself, or that of the stream; `None` if the stream is over.
     pub(in crate::server) fn connection_of(&self, id: ConnectionId) -> Option<ConnectionId> {
         if id.index < FIRST || id == ConnectionId::NONE {
             return Some(id);

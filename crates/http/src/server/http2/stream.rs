@@ -170,7 +170,7 @@ impl Pump {
         self.incoming.fail(BodyError::Over);
     }
 
-    /// Whether its sender was too slow, which its reader is told.
+    /// Returns whether its sender was too slow, which its reader is told.
     fn take_overdue(&mut self) -> bool {
         if !self.clock.is_overdue.take() {
             return false;

@@ -45,7 +45,7 @@ fn add_to(count: &Cell<u32>, more: i32) {
     count.set(count.get().saturating_add_signed(more));
 }
 
-/// What an extended CONNECT is answered with that was not taken: 2xx would make the stream a tunnel.
+/// Returns what an extended CONNECT is answered with that was not taken: 2xx would make the stream a tunnel.
 pub(super) fn refused(mut response: Response) -> Response {
     if !(200..300).contains(&response.status_code().code()) {
         return response;

@@ -39,8 +39,8 @@ pub(crate) fn beside(record: &Record, loads: &[Load<'_>]) -> Vec<String> {
     said
 }
 
-/// A finding on time per request as one on requests per time: what takes 1.25 times as long has 0.8 times the
-/// rate.
+/// Returns a finding on time per request as one on requests per time: what takes 1.25 times as long has 0.8
+/// times the rate.
 fn turned(finding: Finding) -> Finding {
     match finding {
         Finding::Slower { by, plus_minus } => {

@@ -71,12 +71,13 @@ impl Doubts {
     }
 }
 
-/// A sentence of an old record may have lost its level; the worst comes first and has the stated one.
+/// Returns the level of a reason. A sentence of an old record may have lost its level; the worst comes first
+/// and has the stated one.
 fn level_of(nth: usize, stated: Level, reason: &Caveat) -> Level {
     if nth == 0 { stated } else { reason.level() }
 }
 
-/// What the A/A controls of these loads say of the noise, in a sentence or two.
+/// Returns what the A/A controls of these loads say of the noise, in a sentence or two.
 pub(crate) fn noise<'l, 'a: 'l>(
     record: &Record,
     loads: impl IntoIterator<Item = &'l Load<'a>>,
@@ -134,7 +135,7 @@ pub(super) fn warning(record: &Record) -> Option<String> {
     }
 }
 
-/// A sentence with each number replaced, so that sentences which differ only in numbers are equal.
+/// Returns a sentence with each number replaced, so that sentences which differ only in numbers are equal.
 fn without_numbers(sentence: &str) -> String {
     let mut kind = String::with_capacity(sentence.len());
     let mut in_number = false;

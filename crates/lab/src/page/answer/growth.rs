@@ -8,8 +8,8 @@ use super::words::subject_start;
 use super::{control, listed, usable};
 use ringroad_measure::record::Record;
 
-/// The programs with the least and the most growth of cost in each family, where the noise of its two ends
-/// leaves the two apart, and the programs left behind.
+/// Returns the programs with the least and the most growth of cost in each family, where the noise of its two
+/// ends leaves the two apart, and the programs left behind.
 pub(super) fn growth(record: &Record) -> Vec<String> {
     let mut sentences = Vec::new();
     for family in shape::families(record, Axis::Connections) {

@@ -112,7 +112,7 @@ impl<'a> Scale<'a> {
     }
 }
 
-/// The A/A interval of a load.
+/// Returns the A/A interval of a load.
 pub(crate) fn control(record: &Record, load: &str) -> Option<Interval> {
     record
         .control
@@ -158,7 +158,7 @@ pub(crate) fn hidden(record: &Record, cheapest: &Cell, even: &[&Cell]) -> f64 {
     hidden.fold(0.0, f64::max)
 }
 
-/// Whether programs with this smallest detectable difference count as equally good.
+/// Returns whether programs with this smallest detectable difference count as equally good.
 pub(crate) fn alike(hidden: f64) -> bool {
     hidden <= HIDES_MAX
 }
@@ -210,8 +210,8 @@ mod tests {
     use super::*;
     use ringroad_measure::merge::merge;
 
-    /// A run of edge-triggered epoll and one other, and a run of epoll and a third an hour later, when
-    /// everything took 30 % longer; the two others cost so many times what epoll does.
+    /// Returns a run of edge-triggered epoll and one other, and a run of epoll and a third an hour later,
+    /// when everything took 30 % longer; the two others cost so many times what epoll does.
     fn of_two_hours(poll: f64, threads: f64) -> Record {
         let first = with_cpu(&[("epoll-et", 4.0, 0.002), ("poll", 4.0 * poll, 0.002)]);
         let second = with_cpu(&[("epoll-et", 5.2, 0.002), ("threads", 5.2 * threads, 0.002)]);

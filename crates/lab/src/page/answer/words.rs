@@ -7,7 +7,7 @@ use super::super::shape::Load;
 use super::alike;
 use ringroad_measure::record::{Cell, Record};
 
-/// A text that starts with a capital and ends with a stop.
+/// Returns a text that starts with a capital and ends with a stop.
 pub(crate) fn sentence(text: &str) -> String {
     let mut text = sentence_start(text.trim());
     if !text.ends_with(['.', '!', '?']) {
@@ -26,7 +26,7 @@ pub(crate) fn sentence_start(text: &str) -> String {
     chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
 
-/// The same for a text that may start with a program's name, which keeps its spelling.
+/// Returns the same for a text that may start with a program's name, which keeps its spelling.
 pub(super) fn subject_start(record: &Record, text: &str) -> String {
     let is_named = |model: &str| {
         let rest = text.strip_prefix(model).filter(|_| figure::in_words(model) == model);
@@ -76,7 +76,7 @@ pub(crate) fn cpu(cell: &Cell) -> String {
     Figure::Cpu.value(cell).map_or_else(|| figure::UNKNOWN.to_owned(), |value| Figure::Cpu.spell(value))
 }
 
-/// What the cheapest and the dearest of them cost: `3.91 µs to 4.12 µs`.
+/// Returns what the cheapest and the dearest of them cost: `3.91 µs to 4.12 µs`.
 pub(crate) fn range(cells: &[&Cell]) -> String {
     let costs = || cells.iter().filter_map(|cell| Figure::Cpu.value(cell));
     let least = costs().reduce(f64::min).zip(costs().reduce(f64::max));
@@ -103,7 +103,7 @@ pub(crate) fn named(cells: &[&Cell]) -> String {
     listed(&names)
 }
 
-/// The load without its protocol, which the verb tells.
+/// Returns the load without its protocol, which the verb tells.
 pub(crate) fn circumstances<'l>(load: &'l Load<'_>) -> &'l str {
     load.title.split_once(", ").map_or(load.title.as_str(), |(_, rest)| rest)
 }

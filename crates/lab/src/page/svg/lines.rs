@@ -368,7 +368,7 @@ impl Lines<'_> {
         Scale::log(self.xs.iter().copied().chain(all))
     }
 
-    /// Where a number stands between the ends of the horizontal axis, 0 to 1.
+    /// Returns where a number stands between the ends of the horizontal axis, 0 to 1.
     fn share(&self, value: f64, log: Scale) -> f64 {
         match self.along {
             Along::Log => log.place(value),
@@ -404,7 +404,7 @@ fn open_line(chart: &mut Chart, series: &Series, size: Size, x: &dyn Fn(f64) -> 
     }
 }
 
-/// The height of a line above a place of the horizontal axis; `None` beside its ends.
+/// Returns the height of a line above a place of the horizontal axis; `None` beside its ends.
 fn height_at(line: &[(f64, f64)], at: f64) -> Option<f64> {
     line.windows(2).find_map(|pair| {
         let [(x1, y1), (x2, y2)] = [pair[0], pair[1]];
@@ -412,7 +412,7 @@ fn height_at(line: &[(f64, f64)], at: f64) -> Option<f64> {
     })
 }
 
-/// Whether a line passes through the box of a label, or has a point in it.
+/// Returns whether a line passes through the box of a label, or has a point in it.
 fn crosses(line: &[(f64, f64)], room: Span, top: f64, foot: f64) -> bool {
     const STEPS: u32 = 16;
     let places = (0..=STEPS).map(|nth| room.from + room.length() * f64::from(nth) / f64::from(STEPS));
@@ -420,7 +420,7 @@ fn crosses(line: &[(f64, f64)], room: Span, top: f64, foot: f64) -> bool {
     passes || line.iter().any(|(x, y)| (room.from..=room.to).contains(x) && (top..=foot).contains(y))
 }
 
-/// The middle one of some places; the top if there are none.
+/// Returns the middle one of some places; the top if there are none.
 fn middle(places: &[f64]) -> f64 {
     sorted(places.to_vec()).get(places.len() / 2).copied().unwrap_or(0.0)
 }

@@ -125,7 +125,7 @@ pub(super) enum Kind {
     P99,
 }
 
-/// The first number of a quote in `unit`: `155K`, `98,432`, `2 GB`, `0.12`.
+/// Returns the first number of a quote in `unit`: `155K`, `98,432`, `2 GB`, `0.12`.
 pub(super) fn number(quote: &str, unit: &str) -> Option<f64> {
     let from = quote.find(|c: char| c.is_ascii_digit())?;
     let quote = &quote[from..];

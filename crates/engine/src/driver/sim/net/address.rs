@@ -52,8 +52,8 @@ impl Network {
         Err(libc::EADDRINUSE)
     }
 
-    /// Whether another socket prevents `id` from binding to this address. Accepted sockets do not count, as
-    /// with SO_REUSEADDR.
+    /// Returns whether another socket prevents `id` from binding to this address. Accepted sockets do not
+    /// count, as with SO_REUSEADDR.
     fn is_taken(&mut self, id: Id, address: SocketAddr) -> bool {
         let mine = self.socket(id).options;
         let datagrams = matches!(self.socket(id).state, State::Datagrams(_));
@@ -202,7 +202,7 @@ impl Network {
     }
 }
 
-/// Whether sockets of every family have the option (`socket(7)`).
+/// Returns whether sockets of every family have the option (`socket(7)`).
 fn is_of_any_socket(option: SocketOption) -> bool {
     matches!(
         option,

@@ -293,8 +293,8 @@ impl Network {
         }
     }
 
-    /// Whether `to` has no room for a datagram of so many bytes from `id`. Between mutual peers the sender's
-    /// buffer decides, otherwise the length of the queue.
+    /// Returns whether `to` has no room for a datagram of so many bytes from `id`. Between mutual peers the
+    /// sender's buffer decides, otherwise the length of the queue.
     fn is_full(&mut self, id: Id, to: Id, bytes: usize) -> bool {
         let room = self.socket(id).options.send_bytes;
         self.mailbox(to).is_some_and(|mailbox| match mailbox.peer {
@@ -305,7 +305,7 @@ impl Network {
         })
     }
 
-    /// Whether a send to the peer would not wait.
+    /// Returns whether a send to the peer would not wait.
     pub(super) fn has_room_at_peer(&mut self, id: Id) -> bool {
         match self.mailbox(id).and_then(|mailbox| mailbox.peer) {
             Some(Peer::Unix(peer)) => !self.is_full(id, peer, 1),

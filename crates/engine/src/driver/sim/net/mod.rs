@@ -531,7 +531,7 @@ impl Network {
         count as i32
     }
 
-    /// Whether an operation in this direction would not block.
+    /// Returns whether an operation in this direction would not block.
     pub(super) fn is_ready(&mut self, number: u32, direction: Direction) -> bool {
         let Ok(id) = self.id(number) else { return true };
         let socket = self.socket(id);
@@ -689,7 +689,7 @@ impl Network {
         }
     }
 
-    /// Whether the socket was closed by its owner and does not wait to be accepted.
+    /// Returns whether the socket was closed by its owner and does not wait to be accepted.
     fn is_orphan(&self, id: Id) -> bool {
         self.sockets[id].as_ref().is_some_and(|socket| {
             socket.descriptor.is_none()

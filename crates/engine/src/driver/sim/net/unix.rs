@@ -119,7 +119,7 @@ impl Network {
         Ok(())
     }
 
-    /// Whether no socket can receive what is sent on this stream. On one machine a sender learns this
+    /// Returns whether no socket can receive what is sent on this stream. On one machine a sender learns this
     /// immediately.
     pub(super) fn is_deaf(&mut self, id: Id, peer: Option<Id>) -> bool {
         if self.socket(id).domain != Domain::Unix {
