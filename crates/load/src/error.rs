@@ -45,7 +45,8 @@ impl Error {
         Error { interrupted: true, ..Error::failed(message) }
     }
 
-    /// Returns the error of a load on `target` that the caller has stopped while its connections were made, or behind that.
+    /// Returns the error of a load on `target` that the caller has stopped while its connections were made,
+    /// or behind that.
     pub(crate) fn before_the_load(target: &Target) -> Error {
         Error::interrupted(format!("{target}: interrupted before the load began"))
     }
