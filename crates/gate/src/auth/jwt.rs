@@ -2,7 +2,8 @@
 //!
 //! Which algorithms count is configured, never read from a token, and each key takes only those of its own
 //! type: a token that names another one is refused before any arithmetic. Keys from a URL are fetched ahead
-//! of requests ([`Jwt::tend`]); while a fetch fails the old ones stay.
+//! of requests ([`Jwt::tend`]); while a fetch fails the old ones stay. A token of a key that is not among
+//! them has them fetched at once, and its request waits for that.
 
 use super::kept::Kept;
 use super::{Claims, Identity, Verdict, bearer, only_line};
@@ -10,8 +11,9 @@ use crate::feature::Tending;
 use crate::flow::cookie;
 use crate::words;
 use jsonwebtoken::jwk::{CommonParameters, JwkSet, KeyOperations, PublicKeyUse};
-use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, Validation, decode, decode_header};
-use ringroad_engine::time::sleep;
+use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, Header, Validation, decode, decode_header};
+use ringroad_engine::sync::Notify;
+use ringroad_engine::time;
 use ringroad_http::{Client, Request};
 use ringroad_settings::{Key, Section, Table, Value, value};
 use std::fmt;
@@ -82,14 +84,16 @@ pub(super) static TABLE: Table = Table {
             name: "refresh",
             form: "time, 10s or more",
             default: "10m",
-            meaning: "How often keys are fetched from a URL. A token with an unknown key has them fetched at once, every 30 s at most.",
+            meaning: "How often keys are fetched from a URL. A token of an unknown key has them fetched at once, every 30 s at most, and waits for that, 5 s at most.",
         },
     ],
 };
 
-/// Time between two fetches because of unknown keys, and between two that failed.
+/// Time between two fetches because of unknown keys, and from one that failed to the next.
 const AGAIN: Duration = Duration::from_secs(30);
 const AFTER_FAILURE: Duration = Duration::from_secs(2);
+/// How long a request waits at most for a fetch that may bring its key.
+const WAIT: Duration = Duration::from_secs(5);
 /// The longest set of keys.
 const KEYS_BYTES_MAX: usize = 1 << 20;
 
@@ -144,9 +148,16 @@ struct Keys {
     known: Kept<Identity>,
     /// A token has named a key that is not there.
     wanted: AtomicBool,
+    /// An unknown key has the keys fetched at once; false for some time after that has happened.
+    is_heeded: AtomicBool,
     /// The task that fetches runs.
     tended: AtomicBool,
+    /// Wakes that task.
+    want: Arc<Notify>,
+    /// Fetches that have ended.
     fetches: AtomicU64,
+    /// Wakes the requests that wait for the end of one.
+    fetched: Notify,
 }
 
 pub(super) struct Jwt {
@@ -242,19 +253,41 @@ impl Jwt {
         }
     }
 
-    pub(super) fn check(&self, request: &Request) -> Verdict {
+    /// Checks the token of a request. `None`: its key is fetched now ([`check_later`](Self::check_later)).
+    pub(super) fn check(&self, request: &Request) -> Option<Verdict> {
         let keys = self.keys();
-        let token = match &keys.settings.from {
-            Place::Bearer => bearer(request),
-            Place::Header(name) => only_line(request, name),
-            Place::Cookie(name) => cookie(request, name).map(str::as_bytes),
-        };
-        token.map_or(Verdict::Missing, |token| keys.check(token))
+        match keys.settings.from.token(request) {
+            Some(token) => keys.check(token),
+            None => Some(Verdict::Missing),
+        }
     }
 
-    /// Checks a token that is not where the settings say.
+    /// Checks the token of a request, and waits for keys that are fetched now.
+    pub(super) async fn check_later(&self, request: &Request) -> Verdict {
+        let keys = self.keys();
+        let Some(token) = keys.settings.from.token(request) else { return Verdict::Missing };
+        let checked = async {
+            loop {
+                // Made before the check: a fetch that ends between the two is not missed.
+                let fetched = keys.fetched.notified();
+                if let Some(verdict) = keys.check(token) {
+                    return verdict;
+                }
+                fetched.await;
+            }
+        };
+        time::timeout(WAIT, checked).await.unwrap_or_else(|_| keys.check_now(token))
+    }
+
+    /// Checks the token of a request by the keys that are here.
+    pub(super) fn check_now(&self, request: &Request) -> Verdict {
+        let keys = self.keys();
+        keys.settings.from.token(request).map_or(Verdict::Missing, |token| keys.check_now(token))
+    }
+
+    /// Checks a token that is not where the settings say, by the keys that are here.
     pub(super) fn check_token(&self, token: &[u8]) -> Verdict {
-        self.keys().check(token)
+        self.keys().check_now(token)
     }
 
     /// Returns what the operator is to be told of fetches, once.
@@ -274,64 +307,109 @@ impl Jwt {
         if keys.tended.swap(true, Ordering::Relaxed) {
             return None;
         }
-        let weak = Arc::downgrade(&keys);
+        let (weak, want) = (Arc::downgrade(&keys), Arc::clone(&keys.want));
         let tend = move || async move {
             let client = Client::new();
-            let mut since = Duration::ZERO;
-            let mut wait = Duration::ZERO;
+            let mut next = time::now();
+            // When an unknown key may have them fetched.
+            let mut free = next;
             loop {
                 let Some(keys) = weak.upgrade() else { return };
-                let wanted = keys.wanted.load(Ordering::Relaxed) && since >= AGAIN;
-                if since >= wait || wanted {
+                let now = time::now();
+                let is_wanted = now >= free && keys.wanted.load(Ordering::Relaxed);
+                if is_wanted || now >= next {
                     keys.wanted.store(false, Ordering::Relaxed);
-                    since = Duration::ZERO;
                     let fetched = keys.fetch(&client, &url).await;
-                    wait = if fetched.is_ok() { keys.settings.refresh } else { AFTER_FAILURE };
+                    let now = time::now();
+                    next = now + if fetched.is_ok() { keys.settings.refresh } else { AFTER_FAILURE };
+                    if is_wanted {
+                        free = now + AGAIN;
+                        keys.is_heeded.store(false, Ordering::Release);
+                    }
                     keys.note(&url, fetched.err());
+                    keys.fetches.fetch_add(1, Ordering::Release);
+                    keys.fetched.notify_waiters();
+                } else if now >= free {
+                    keys.is_heeded.store(true, Ordering::Release);
                 }
                 drop(keys);
-                sleep(TICK).await;
-                since += TICK;
+                let _ = time::timeout(TICK, want.notified()).await;
             }
         };
         Some(Box::new(move || Box::pin(tend())))
     }
 }
 
-/// How often the task looks whether keys are wanted.
+/// How often the task looks whether it is time to fetch, or to end.
 const TICK: Duration = Duration::from_millis(500);
 
+impl Place {
+    fn token<'r>(&'r self, request: &'r Request) -> Option<&'r [u8]> {
+        match self {
+            Place::Bearer => bearer(request),
+            Place::Header(name) => only_line(request, name),
+            Place::Cookie(name) => cookie(request, name).map(str::as_bytes),
+        }
+    }
+}
+
 impl Keys {
-    fn check(&self, token: &[u8]) -> Verdict {
+    /// Checks a token by the keys that are here.
+    fn check_now(&self, token: &[u8]) -> Verdict {
+        self.check(token).unwrap_or_else(|| match self.set().is_some() {
+            true => Verdict::Wrong,
+            false => self.without_keys(),
+        })
+    }
+
+    fn set(&self) -> Option<Arc<Vec<Checked>>> {
+        self.set.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn without_keys(&self) -> Verdict {
+        let complaint = self.complaint.read().unwrap_or_else(PoisonError::into_inner);
+        let why = complaint.as_deref().map_or_else(String::new, |why| format!(": {why}"));
+        Verdict::Unavailable(format!("keys: none were fetched yet{why}"))
+    }
+
+    /// Checks a token. `None`: keys are fetched now, and its key may be among them.
+    fn check(&self, token: &[u8]) -> Option<Verdict> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let hash = self.known.key(token);
         if let Some(identity) = self.known.get(&hash, now) {
-            return Verdict::Known(identity);
+            return Some(Verdict::Known(identity));
         }
-        let set = self.set.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let Some(set) = set else {
-            let complaint = self.complaint.read().unwrap_or_else(PoisonError::into_inner);
-            let why = complaint.as_deref().map_or_else(String::new, |why| format!(": {why}"));
-            return Verdict::Unavailable(format!("keys: none were fetched yet{why}"));
-        };
-        let Some((identity, until)) = self.judge(&set, token) else { return Verdict::Wrong };
+        // Read before the set: if a fetch ends between, its keys count.
+        let is_tended = self.tended.load(Ordering::Relaxed);
+        let is_first = is_tended && self.fetches.load(Ordering::Acquire) == 0;
+        let is_heeded = is_tended && self.is_heeded.load(Ordering::Acquire);
+        let Some(set) = self.set() else { return (!is_first).then(|| self.without_keys()) };
+        let Ok(header) = decode_header(token) else { return Some(Verdict::Wrong) };
+        let named = |key: &Checked| header.kid.is_none() || key.id.is_none() || key.id == header.kid;
+        if !set.iter().any(named) {
+            if !self.wanted.swap(true, Ordering::Relaxed) && is_heeded {
+                self.want.notify_one();
+            }
+            return (!is_heeded).then_some(Verdict::Wrong);
+        }
+        let judged = self.judge(set.iter().filter(|key| named(key)), &header, token);
+        let Some((identity, until)) = judged else { return Some(Verdict::Wrong) };
         self.known.put(hash, until, now, identity.clone());
-        Verdict::Known(identity)
+        Some(Verdict::Known(identity))
     }
 
-    /// Checks a token. Returns its owner, and until when it counts.
-    fn judge(&self, set: &[Checked], token: &[u8]) -> Option<(Identity, u64)> {
-        let header = decode_header(token).ok()?;
+    /// Checks a token by the keys that it may be signed with. Returns its owner, and until when it counts.
+    fn judge<'k>(
+        &self,
+        mut keys: impl Iterator<Item = &'k Checked>,
+        header: &Header,
+        token: &[u8],
+    ) -> Option<(Identity, u64)> {
         // None of the extensions that it may list there is understood here (RFC 7515 §4.1.11).
         if header.crit.is_some() {
             return None;
         }
-        let named = |key: &&Checked| header.kid.is_none() || key.id.is_none() || key.id == header.kid;
-        let mut candidates = set.iter().filter(named).peekable();
-        if candidates.peek().is_none() {
-            self.wanted.store(true, Ordering::Relaxed);
-        }
-        let claims = candidates.find_map(|checked| {
+        let claims = keys.find_map(|checked| {
             let decoded = decode::<serde_json::Map<String, serde_json::Value>>(
                 token,
                 &checked.key,
@@ -351,7 +429,7 @@ impl Keys {
             .iter()
             .filter_map(|(line, name)| Some((line.clone(), text(claims.get(name)?)?.into())));
         let lines = told.collect();
-        let claims = Some(Arc::new(Claims { typ: header.typ, all: claims }));
+        let claims = Some(Arc::new(Claims { typ: header.typ.clone(), all: claims }));
         Some((
             Identity { subject, lines, claims, ..Identity::default() },
             expires.saturating_add(settings.leeway.as_secs()),
@@ -387,7 +465,6 @@ impl Keys {
         *self.set.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(keys));
         // A key that is gone counts no more.
         self.known.clear();
-        self.fetches.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 }
@@ -533,8 +610,11 @@ pub(super) fn read(section: &mut Section<'_>) -> Option<Jwt> {
         has_news: AtomicBool::new(false),
         known: Kept::default(),
         wanted: AtomicBool::new(false),
+        is_heeded: AtomicBool::new(true),
         tended: AtomicBool::new(false),
+        want: Arc::default(),
         fetches: AtomicU64::new(0),
+        fetched: Notify::default(),
     };
     whole.then(|| Jwt::new(keys))
 }
@@ -543,7 +623,7 @@ pub(super) fn read(section: &mut Section<'_>) -> Option<Jwt> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use jsonwebtoken::{EncodingKey, Header, encode};
+    use jsonwebtoken::{EncodingKey, encode};
     use ringroad_http::{FieldBlock, RequestBody};
     use serde_json::{Value, json};
 
@@ -572,8 +652,11 @@ mod tests {
             has_news: AtomicBool::new(false),
             known: Kept::default(),
             wanted: AtomicBool::new(false),
+            is_heeded: AtomicBool::new(true),
             tended: AtomicBool::new(false),
+            want: Arc::default(),
             fetches: AtomicU64::new(0),
+            fetched: Notify::default(),
         })
     }
 
@@ -595,7 +678,7 @@ mod tests {
 
     fn verdict(jwt: &Jwt, token: &str) -> Verdict {
         let lines = FieldBlock::of([("Authorization", format!("Bearer {token}").as_str())]).unwrap();
-        jwt.check(&Request::from_parts("GET", "/", "a", &lines, RequestBody::empty()).unwrap())
+        jwt.check_now(&Request::from_parts("GET", "/", "a", &lines, RequestBody::empty()).unwrap())
     }
 
     #[test]

@@ -153,7 +153,7 @@ impl Auth {
     pub fn identify_token(&self, request: &Request, token: Option<&str>) -> Option<Identity> {
         let verdict = match (&self.kind, token) {
             (Kind::Key(keys), _) => keys.check(request),
-            (Kind::Jwt(jwt), None) => jwt.check(request),
+            (Kind::Jwt(jwt), None) => jwt.check_now(request),
             (Kind::Jwt(jwt), Some(token)) => jwt.check_token(token.as_bytes()),
             (Kind::Basic(_) | Kind::Ask(_), _) => return None,
         };
@@ -191,7 +191,7 @@ impl Auth {
                 if let Some(news) = jwt.news() {
                     flow.context.local().tell_operator(news);
                 }
-                jwt.check(&flow.request)
+                jwt.check(&flow.request)?
             }
             Kind::Basic(basic) => basic.at_once(flow)?,
             Kind::Ask(_) => return None,
@@ -205,7 +205,7 @@ impl Auth {
         Box::pin(async move {
             let verdict = match &self.kind {
                 Kind::Key(keys) => keys.check(&flow.request),
-                Kind::Jwt(jwt) => jwt.check(&flow.request),
+                Kind::Jwt(jwt) => jwt.check_later(&flow.request).await,
                 Kind::Basic(basic) => basic.later(flow).await,
                 Kind::Ask(ask) => ask.ask(flow).await,
             };

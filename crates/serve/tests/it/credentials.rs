@@ -3,7 +3,7 @@
 use crate::support::{behind, start, wait_until};
 use ringroad_engine::DriverName;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// The bcrypt hash of `geheim`, at the lowest cost.
@@ -380,6 +380,47 @@ drivers!(keys_for_tokens_are_fetched_ahead_and_a_token_is_503_until_they_are_her
     let refused = client.ask("GET", "/", &[forged]);
     let challenge = "Bearer realm=\"tokens\", error=\"invalid_token\"";
     assert_eq!(refused.header("WWW-Authenticate"), Some(challenge));
+});
+
+drivers!(a_token_of_a_new_key_waits_until_the_keys_are_fetched, |driver: DriverName| {
+    // RFC 8037, appendix A.1: one key that gets other names, and tokens that were made with it.
+    const KEY: &str = r#""kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo""#;
+    const OLD: &str = "Bearer eyJhbGciOiJFZERTQSIsImtpZCI6IjEifQ.eyJleHAiOjQxMDI0NDQ4MDB9.\
+        oV72oQu64IZQL-55rKklKEDHAe--T_YFElH8P24rPGaIqsgr4uv4AHxzvLIRc2GHZ65w6HPqIlj0Zj5gb656AQ";
+    const NEW: &str = "Bearer eyJhbGciOiJFZERTQSIsImtpZCI6IjIifQ.eyJleHAiOjQxMDI0NDQ4MDB9.\
+        zvQLTnklTwUVnV3sX3Dj37orDv5gf7hcey2CF16n3d33ccb6iGAH-eAlYWg5Yk8tU2On8HrIFxw8o5ipzoY-Cw";
+    const OTHER: &str = "Bearer eyJhbGciOiJFZERTQSIsImtpZCI6IjMifQ.eyJleHAiOjQxMDI0NDQ4MDB9.\
+        ffChgF4Syivz3spedQJ-YrPSf3N0bWzR1A4Tej6bU6X2QIxgkMmqzCwS8ZStvkSiLC9IThroQeszu4lVwDk9CA";
+    let fetches = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&fetches);
+    let (keys, _) = behind(move |client| {
+        while client.until(b"\r\n\r\n").is_some() {
+            let id = if count.fetch_add(1, Ordering::SeqCst) == 0 { 1 } else { 2 };
+            let set = format!(r#"{{"keys":[{{"kid":"{id}",{KEY}}}]}}"#);
+            client.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{set}", set.len()));
+        }
+    });
+    let rules = format!(
+        r#"
+        [auth.tokens]
+        kind = "jwt"
+        keys = "http://{keys}/jwks.json"
+        algorithms = ["EdDSA"]
+
+        [[route]]
+        path = "/"
+        kind = "respond"
+        auth = "tokens"
+        "#
+    );
+    let site = start(driver, &rules, |_| {});
+    let mut client = site.client();
+    let mut ask = |token| client.ask("GET", "/", &[("Authorization", token)]).status;
+    assert_eq!(ask(OLD), 200, "the first request waits for the first fetch");
+    assert_eq!(ask(NEW), 200, "the key of this one is fetched for it");
+    assert_eq!(ask(OLD), 401, "its key is gone");
+    assert_eq!(ask(OTHER), 401);
+    assert_eq!(fetches.load(Ordering::SeqCst), 2, "not one for each token");
 });
 
 drivers!(the_time_to_an_answer_runs_while_credentials_are_checked, |driver: DriverName| {
