@@ -34,6 +34,20 @@ pub(crate) fn output() -> Output {
     Output(io::stdout())
 }
 
+/// Prints on standard output. A reader that has closed its end has seen enough.
+///
+/// # Errors
+/// The message that says why it cannot be written.
+pub(crate) fn print(text: &str) -> Result<(), String> {
+    let mut out = output();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(format!("write, on standard output: {}", why(&error)))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// See [`output`].
 pub(crate) struct Output(io::Stdout);
 

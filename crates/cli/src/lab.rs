@@ -345,11 +345,7 @@ fn width() -> usize {
 }
 
 fn print(text: &str) -> Result<(), Complaint> {
-    match crate::complaint::output().write_all(text.as_bytes()) {
-        // The reader has closed the pipe; the files are already written.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        answer => answer.map_err(|error| failed("write", Path::new("standard output"), &error)),
-    }
+    crate::complaint::print(text).map_err(|message| Complaint { message, code: FAILED })
 }
 
 /// Several records as one. Parts of a load are added up; others are pooled run by run.

@@ -5,7 +5,7 @@
 //! output are JSON, as Octane reads them.
 
 use crate::app::ask;
-use crate::complaint::{DONE, FAILED, USAGE, say};
+use crate::complaint::{DONE, FAILED, USAGE, print, say};
 use crate::serve;
 use ringroad_serve::config::{Format, LogTo, Target};
 use ringroad_serve::{Overrides, Source};
@@ -59,14 +59,8 @@ pub(crate) fn run(line: Result<Line, String>) -> ExitCode {
         }
     };
     match line.verb.as_str() {
-        "version" => {
-            println!("rr version {VERSION} (ringroad {})", env!("CARGO_PKG_VERSION"));
-            ExitCode::from(DONE)
-        }
-        "help" => {
-            print!("{HELP}");
-            ExitCode::from(DONE)
-        }
+        "version" => printed(&format!("rr version {VERSION} (ringroad {})\n", env!("CARGO_PKG_VERSION"))),
+        "help" => printed(HELP),
         "reset" => ExitCode::from(reset(&line)),
         "serve" => ExitCode::from(begin(&line)),
         other => {
@@ -204,6 +198,16 @@ fn begin(line: &Line) -> u8 {
         let _ = writeln!(io::stdout().lock(), "{line}");
     });
     serve::code(ended)
+}
+
+fn printed(text: &str) -> ExitCode {
+    match print(text) {
+        Ok(()) => ExitCode::from(DONE),
+        Err(why) => {
+            say(&why);
+            ExitCode::from(FAILED)
+        }
+    }
 }
 
 /// Writes lines of the access log as RoadRunner's.

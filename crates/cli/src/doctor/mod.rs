@@ -10,14 +10,13 @@ mod require;
 mod screen;
 mod seccomp;
 
-use crate::complaint::{DONE, FAILED, USAGE, say, why};
+use crate::complaint::{DONE, FAILED, USAGE, say};
 use crate::flags::{Common, DoctorFlags};
 use ringroad_engine::DriverName;
 use ringroad_engine::choose::{self, Bug, Choice, Evidence, Refusal, Unusable};
 use ringroad_host::Facts;
 use ringroad_host::capacity::Capacity;
 use ringroad_host::gate::Gate;
-use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// All that was found.
@@ -108,13 +107,11 @@ pub(crate) fn run(flags: &DoctorFlags, common: &Common) -> ExitCode {
 }
 
 fn print(text: &str, code: u8) -> ExitCode {
-    let mut out = crate::complaint::output();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        // A reader that closes the pipe has read enough.
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            say(&format!("write, on standard output: {}", why(&error)));
+    match crate::complaint::print(text) {
+        Ok(()) => ExitCode::from(code),
+        Err(why) => {
+            say(&why);
             ExitCode::from(FAILED)
         }
-        _ => ExitCode::from(code),
     }
 }

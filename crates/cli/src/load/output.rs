@@ -7,7 +7,7 @@ use super::Complaint;
 use super::flags::LoadFlags;
 use super::part;
 use super::post::Post;
-use crate::complaint::{FAILED, USAGE, say, why};
+use crate::complaint::{FAILED, USAGE, say};
 use crate::outfile::{OutFile, unwritten};
 use crate::terminal::{Indent, columns, fitted};
 use ringroad_load::Point;
@@ -134,14 +134,7 @@ fn refused(file: &Path, error: &io::Error) -> Complaint {
 
 /// Prints on standard output.
 pub(super) fn print(text: &str) -> Result<(), Complaint> {
-    let mut out = crate::complaint::output();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        // A reader that has closed its end has seen enough.
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Complaint { message: format!("write, on standard output: {}", why(&error)), code: FAILED })
-        }
-        _ => Ok(()),
-    }
+    crate::complaint::print(text).map_err(|message| Complaint { message, code: FAILED })
 }
 
 #[cfg(test)]

@@ -99,9 +99,14 @@ fn serve(flags: &ServeFlags, common: &Common) -> Result<u8, StartError> {
         if !common.quiet {
             let routes = config.routes.len();
             let noun = if routes == 1 { "route" } else { "routes" };
-            println!("{}: valid, {routes} {noun}", crate::complaint::name(file));
-            println!("a reload (SIGHUP) puts a change in force, except of");
-            ringroad_serve::ONLY_AT_START.iter().for_each(|key| println!("  {key}"));
+            let keys = ringroad_serve::ONLY_AT_START.join("\n  ");
+            let printed = crate::complaint::print(&format!(
+                "{}: valid, {routes} {noun}\na reload (SIGHUP) puts a change in force, except of\n  {keys}\n",
+                crate::complaint::name(file)
+            ));
+            if let Err(why) = printed {
+                return Ok(complain(&why, FAILED));
+            }
         }
         return Ok(DONE);
     }

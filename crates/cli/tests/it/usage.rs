@@ -355,3 +355,26 @@ fn options_and_verbs_of_other_programs_are_answered_with_what_to_type_here() {
         assert!(lines == 1 || outcome.stderr.contains("invalid value"), "{line}: {outcome:?}");
     }
 }
+
+#[test]
+fn an_output_without_a_reader_ends_a_verb_that_prints_in_silence() {
+    let folder = tempfile::tempdir().unwrap();
+    let (rules, rr) = (folder.path().join("rules.toml"), folder.path().join("rr"));
+    std::fs::write(&rules, "listen = \":0\"\n\n[[route]]\npath = \"/\"\nkind = \"health\"\n").unwrap();
+    std::os::unix::fs::symlink(crate::support::BINARY, &rr).unwrap();
+    let mut check = ringroad(["serve".as_ref(), "--check".as_ref(), "--config".as_ref(), rules.as_os_str()]);
+    let (mut doctor, mut help) = (ringroad(["doctor"]), ringroad(["help", "load"]));
+    let (mut version, mut usage) = (std::process::Command::new(&rr), std::process::Command::new(&rr));
+    version.arg("--version");
+    usage.arg("help");
+    for command in [&mut check, &mut doctor, &mut help, &mut version, &mut usage] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let ended = command.stdout(writer).output().unwrap();
+        assert_eq!(
+            (ended.status.code(), String::from_utf8_lossy(&ended.stderr).as_ref()),
+            (Some(0), ""),
+            "{command:?}"
+        );
+    }
+}
