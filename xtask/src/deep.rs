@@ -19,7 +19,7 @@ struct Part {
     words: &'static [&'static str],
 }
 
-const PARTS: [Part; 10] = [
+const PARTS: [Part; 11] = [
     Part { name: "release", what: "release build with LTO, and the lab with it", words: &[] },
     Part { name: "features", what: "the library with each set of features", words: &["features"] },
     Part { name: "loom", what: "code that crosses threads, in every order of events", words: &["loom"] },
@@ -28,8 +28,13 @@ const PARTS: [Part; 10] = [
     Part { name: "denied", what: "io_uring denied, in every way", words: &["denied"] },
     Part {
         name: "seeds",
-        what: "100,000 programs drawn by chance, others than each run of the tests has",
+        what: "114,000 programs drawn by chance, others than each run of the tests has",
         words: &["test", "-E", "package(ringroad-engine) & test(seeds::)"],
+    },
+    Part {
+        name: "cp",
+        what: "each shell line beside GNU's cp, with every engine",
+        words: &["test", "-E", "package(ringroad-cli) & test(beside_gnu::)"],
     },
     Part { name: "second-kernel", what: "the engine's tests under Linux 6.1", words: &["second-kernel"] },
     Part {
@@ -96,8 +101,10 @@ fn run(root: &Path, part: &Part) -> Result<Ended, String> {
     let this = std::env::current_exe().map_err(|why| why.to_string())?;
     let mut chore = Command::new(this);
     chore.args(part.words).current_dir(root);
-    if part.name == "seeds" {
-        chore.env("RINGROAD_SEEDS", "20000..120000");
+    match part.name {
+        "seeds" => _ = chore.env("RINGROAD_SEEDS", "6000..120000"),
+        "cp" => _ = chore.env("RINGROAD_ENGINES", "all"),
+        _ => {}
     }
     succeed(&mut chore).map(|()| Ended::Passed)
 }

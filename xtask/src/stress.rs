@@ -63,6 +63,9 @@ pub(crate) fn stress(root: &Path, words: &[String]) -> ExitCode {
 /// Runs the tests once. True if none failed.
 fn once(root: &Path, filter: &str, failures: &mut BTreeMap<String, u32>) -> bool {
     let mut run = nextest(root, filter);
+    // A test of servers takes two threads (`.config/nextest.toml`): so many at a time as there are cores.
+    let threads = 2 * std::thread::available_parallelism().map_or(1, usize::from);
+    run.args(["--test-threads", &threads.to_string()]);
     let _ = std::fs::remove_file(junit::path(root));
     run.args(["--no-fail-fast", "--status-level", "none", "--final-status-level", "none"])
         .stdin(Stdio::null());

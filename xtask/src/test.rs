@@ -52,10 +52,10 @@ fn has_nextest(root: &Path) -> bool {
     asked.is_ok_and(|output| output.status.success())
 }
 
-/// Four for each processor. Most tests take two of them (`.config/nextest.toml`): they wait for time limits
-/// and for processes.
+/// Eight for each processor. Most tests take four of them (`.config/nextest.toml`), and those that wait for
+/// time limits one or two.
 fn threads() -> usize {
-    4 * std::thread::available_parallelism().map_or(1, usize::from)
+    8 * std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 fn succeeds(command: &mut Command) -> bool {

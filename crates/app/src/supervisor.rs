@@ -1735,7 +1735,12 @@ impl Supervisor {
             return self.resize(self.target + 1);
         }
         let idle = self.settings.idle;
-        if self.target > least && !idle.is_zero() && now.duration_since(self.grown) >= idle {
+        // What waits is waiting for a worker that starts, however long that takes.
+        if self.target > least
+            && waiting_since.is_none()
+            && !idle.is_zero()
+            && now.duration_since(self.grown) >= idle
+        {
             // The choice prefers low numbers: the last slot is the idlest.
             let serving = self.procs.iter().filter(|proc| proc.phase == Phase::Ready && !proc.is_task());
             let workers: Vec<_> = serving.filter_map(|proc| proc.worker.as_ref()).collect();

@@ -144,12 +144,16 @@ mod tests {
     #[test]
     fn however_long_it_runs_the_series_stays_bounded_and_loses_no_count() {
         let mut course = course();
-        for at in 0..20_000 {
-            course.add(at, &second(2, 1_000 + u64::from(at)));
+        // Points become coarser twice.
+        let seconds = 2 * SERIES_MAX as u32 + 100;
+        let tally = second(2, 1_000);
+        for at in 0..seconds {
+            course.add(at, &tally);
             assert!(course.series.len() <= SERIES_MAX);
         }
-        assert_eq!(course.series.iter().map(|point| point.completed).sum::<u64>(), 40_000);
-        assert_eq!(course.series.iter().map(|point| point.seconds).sum::<u32>(), 20_000);
+        assert_eq!(course.step, 4);
+        assert_eq!(course.series.iter().map(|point| point.completed).sum::<u64>(), 2 * u64::from(seconds));
+        assert_eq!(course.series.iter().map(|point| point.seconds).sum::<u32>(), seconds);
         assert!(course.series.windows(2).all(|pair| pair[0].at_s + pair[0].seconds == pair[1].at_s));
     }
 

@@ -162,8 +162,10 @@ impl Marks {
         let (mut kept, mut at) = (0, 0);
         while let Some(open) = text.get(at..).and_then(|rest| memchr::memchr(b'{', rest)) {
             let open = at + open;
-            let from = text.get(open..).unwrap_or_default();
-            let name = memchr::memchr(b'}', from).and_then(|close| from.get(1..close));
+            // A name has no brace: the next one decides, so each byte is looked at a few times at most.
+            let from = text.get(open + 1..).unwrap_or_default();
+            let close = memchr::memchr2(b'{', b'}', from).filter(|at| from.get(*at) == Some(&b'}'));
+            let name = close.and_then(|close| from.get(..close));
             let name = name.and_then(|name| std::str::from_utf8(name).ok());
             let kind = name.map(|name| self.kind(name)).transpose()?.flatten();
             match (name, kind) {
@@ -370,6 +372,13 @@ mod tests {
             write(&template, 11),
             "GET /11/K%C3%B6ln/{other}\r\nContent-Length: 23\r\n\r\n{\"user\":\"bob\",\"n\":11,\"{"
         );
+    }
+
+    #[test]
+    fn a_placeholder_begins_at_the_last_brace_before_its_name() {
+        for (text, filled) in [("{random:{n}", "{random:7"), ("{{{n}}}", "{{7}}"), ("{user{n", "{user{n")] {
+            assert_eq!(write(&template(text, "", None).unwrap(), 7).lines().next(), Some(filled), "{text}");
+        }
     }
 
     #[test]

@@ -154,8 +154,9 @@ fn of_a_file_that_is_read_again_the_bytes_of_its_copy_are_counted() {
         let (place, source, _) = folders();
         let path = source.join("file");
         let size = 32 * MIB;
+        let contents = noise(size, 3);
         let seen = (0..20).any(|round| {
-            std::fs::write(&path, noise(size, 3)).unwrap();
+            std::fs::write(&path, &contents).unwrap();
             let mut file = std::fs::File::options().append(true).open(&path).unwrap();
             let target = place.path().join(format!("target{round}"));
             let control = Control::new();

@@ -122,14 +122,15 @@ impl Node {
 /// Bytes that look like nothing and are the same for the same seed (xorshift64*).
 pub(crate) fn noise(length: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let words = std::iter::repeat_with(|| {
+    let mut bytes = vec![0; length];
+    // Word by word: without optimisation an iterator of bytes takes a second for some MiB.
+    for place in bytes.chunks_mut(8) {
         state ^= state >> 12;
         state ^= state << 25;
         state ^= state >> 27;
-        state.wrapping_mul(0x2545_F491_4F6C_DD1D).to_le_bytes()
-    });
-    let mut bytes: Vec<u8> = words.take(length.div_ceil(8)).flatten().collect();
-    bytes.truncate(length);
+        let word = state.wrapping_mul(0x2545_F491_4F6C_DD1D).to_le_bytes();
+        place.copy_from_slice(&word[..place.len()]);
+    }
     bytes
 }
 

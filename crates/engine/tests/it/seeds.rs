@@ -40,7 +40,7 @@ use std::sync::{Mutex, Once};
 use std::time::Duration;
 
 /// Seeds run unless told otherwise.
-const SEEDS: u64 = 20_000;
+const SEEDS: u64 = 6_000;
 
 /// One seed in so many runs twice.
 const TWICE: u64 = 40;

@@ -357,6 +357,8 @@ mod tests {
     /// Returns a record much larger than any of ours, in one way after another.
     fn oversized() -> Vec<(&'static str, Record)> {
         let long = || "x&".repeat(150_000);
+        // In each of twenty cells, which many tables name.
+        let rather_long = || "x&".repeat(20_000);
         let caveat = |nth: usize| ringroad_measure::Caveat::Other(format!("reason {}", "y".repeat(8 * nth)));
         vec![
             ("many loads that have nothing in common", strangers(30)),
@@ -379,8 +381,8 @@ mod tests {
                 "doubt after doubt",
                 cells(150, &|nth, cell| cell.verdict = ringroad_measure::Verdict::of([caveat(nth)])),
             ),
-            ("long reasons", cells(20, &|_, cell| cell.skipped = Some(long()))),
-            ("long names", cells(20, &|_, cell| cell.model = long())),
+            ("long reasons", cells(20, &|_, cell| cell.skipped = Some(rather_long()))),
+            ("long names", cells(20, &|_, cell| cell.model = rather_long())),
             ("a long title", changed(&|record| record.title = Some(long()))),
             ("a long suite", changed(&|record| record.suite = Some(long()))),
             ("a long tool", changed(&|record| record.tool = long())),

@@ -2,7 +2,7 @@
 
 use crate::records::frame;
 use crate::server::{Server, close};
-use crate::{drivers, plan, run};
+use crate::{drivers, on_each_driver, plan, run};
 use ringroad_load::broadcast::Broadcast;
 use ringroad_load::knee::search;
 use ringroad_load::plan::Pace;
@@ -205,14 +205,14 @@ fn a_message_that_comes_again_is_told_and_makes_up_for_none_that_is_lost() {
 
 #[test]
 fn deliveries_that_do_not_come_have_failed() {
-    for choice in drivers() {
+    on_each_driver(|choice| {
         let (server, _) = begin(Room::Forgetful);
         let plan = Plan { timeout: Duration::from_secs(2), ..of(server.address, None) };
         let outcome = run(&plan, &choice).unwrap();
         assert_eq!(figures(&outcome), [4, 6, 24, 16, 8, 16], "{choice}");
         assert_eq!(outcome.counts.failures["a delivery that did not come"], 8, "{choice}");
         assert_eq!(verdict(&plan, &outcome).level, Level::Invalid, "{choice}");
-    }
+    });
 }
 
 #[test]
@@ -246,14 +246,14 @@ fn what_is_on_its_way_when_the_load_is_stopped_has_not_failed() {
 
 #[test]
 fn what_a_closed_connection_misses_has_failed() {
-    for choice in drivers() {
+    on_each_driver(|choice| {
         let (server, _) = begin(Room::Cutting);
         let plan = Plan { timeout: Duration::from_secs(2), ..of(server.address, None) };
         let outcome = run(&plan, &choice).unwrap();
         let counts = &outcome.counts;
         assert!(counts.closed_in_order >= 1 && counts.errors.timeout >= 1, "{choice}: {counts:?}");
         assert_eq!(counts.sent, counts.completed + counts.errors.timeout, "{choice}");
-    }
+    });
 }
 
 #[test]
@@ -275,7 +275,7 @@ fn messages_of_the_warm_up_are_not_counted() {
 
 #[test]
 fn the_highest_rate_of_messages_can_be_searched() {
-    for choice in drivers() {
+    on_each_driver(|choice| {
         let (server, _) = begin(Room::All);
         let plan = Plan {
             count: None,
@@ -303,5 +303,5 @@ fn the_highest_rate_of_messages_can_be_searched() {
             assert_eq!((members, expected, failed), (4, came, 0), "{choice}");
             assert!(published > 0 && came == 4 * published, "{choice}");
         }
-    }
+    });
 }

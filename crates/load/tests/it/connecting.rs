@@ -1,7 +1,7 @@
 //! Connections that cannot all be had: the load begins with those there are, says so, and does not wait for
 //! ever.
 
-use crate::{best, drivers, http};
+use crate::{best, http, on_each_driver};
 use ringroad_engine::choose::Choice;
 use ringroad_load::verdict::verdict;
 use ringroad_load::{Event, Outcome, Plan};
@@ -38,7 +38,7 @@ fn until_begun(plan: &Plan, choice: &Choice) -> (Outcome, Vec<(u32, u32)>) {
 #[test]
 fn connections_that_cannot_be_had_do_not_hold_up_the_load() {
     let ms = Duration::from_millis;
-    for choice in drivers() {
+    on_each_driver(|choice| {
         // One limit each; the other is never met.
         for (timeout, connect_limit) in [(ms(700), ms(60_000)), (ms(60_000), ms(700))] {
             let (_listener, address) = narrow();
@@ -55,7 +55,7 @@ fn connections_that_cannot_be_had_do_not_hold_up_the_load() {
             let words = "of 300 connections were made before the load began";
             assert!(said.to_string().contains(words), "{said}");
         }
-    }
+    });
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! bounded by sums.
 
 use crate::server::{self, Requests, Server, ok};
-use crate::{best, drivers, http, run};
+use crate::{best, drivers, http, on_each_driver, run};
 use ringroad_load::plan::Pace;
 use ringroad_load::require::Requirement;
 use ringroad_load::schedule::Arrivals;
@@ -278,7 +278,7 @@ fn shows(outcome: &Outcome, wait: Duration, how: &str) {
 
 #[test]
 fn in_closed_loop_an_answer_after_the_window_counts_with_all_of_its_time() {
-    for choice in drivers() {
+    on_each_driver(|choice| {
         for pipeline in [1, 4] {
             let server = stalling(|stream| {
                 thread::sleep(STALL);
@@ -290,7 +290,7 @@ fn in_closed_loop_an_answer_after_the_window_counts_with_all_of_its_time() {
             shows(&outcome, STALL, &format!("{choice}, {pipeline}"));
             assert!(outcome.tally.completed < outcome.counts.completed, "the rate is that of the window");
         }
-    }
+    });
 }
 
 #[test]
@@ -308,7 +308,7 @@ fn a_request_without_an_answer_counts_with_the_time_it_was_waited_for_whatever_i
     type End = fn(&mut TcpStream);
     let ends: [(&str, End); 3] =
         [("silence", until_gone), ("close", close_late), ("another protocol", nonsense_late)];
-    for choice in drivers() {
+    on_each_driver(|choice| {
         for (how, end) in ends {
             let server = stalling(end);
             // What never comes is waited for until the timeout.
@@ -322,14 +322,14 @@ fn a_request_without_an_answer_counts_with_the_time_it_was_waited_for_whatever_i
             let said = verdict(&plan, &outcome).to_string();
             assert!(said.contains("1 request got no answer"), "{how}: {said}");
         }
-    }
+    });
 }
 
 /// A rate up to the last good answer would leave out the time that was waited for what was never answered.
 #[test]
 fn a_count_ends_with_its_last_request_also_where_that_gets_no_answer() {
     let until_gone = |stream: &mut TcpStream| while let Ok(1..) = stream.read(&mut [0; 4096]) {};
-    for choice in drivers() {
+    on_each_driver(|choice| {
         for duration in [None, Some(Duration::from_secs(60))] {
             let server = stalling(until_gone);
             let plan = Plan { duration, timeout: STALL, ..http(server.address) };
@@ -341,7 +341,7 @@ fn a_count_ends_with_its_last_request_also_where_that_gets_no_answer() {
             let required: Requirement = "rps>=20".parse().unwrap();
             assert!(required.unmet(&outcome).is_some(), "{choice}, {duration:?}");
         }
-    }
+    });
 }
 
 /// Over HTTP/2: the connection is closed, the stream is reset, it is left out by GOAWAY.

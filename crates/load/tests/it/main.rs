@@ -38,6 +38,17 @@ fn drivers() -> Vec<Choice> {
     usable.collect()
 }
 
+/// Runs a test on every driver at once: what waits for time limits costs the time of one.
+fn on_each_driver(test: impl Fn(Choice) + Sync) {
+    std::thread::scope(|scope| {
+        for choice in drivers() {
+            let name = choice.to_string();
+            let ran = std::thread::Builder::new().name(name).spawn_scoped(scope, || test(choice));
+            ran.unwrap();
+        }
+    });
+}
+
 /// What `auto` takes.
 fn best() -> Choice {
     choose::choose(Some(Wish::Auto), None).unwrap()

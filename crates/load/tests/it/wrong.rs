@@ -2,7 +2,7 @@
 //! none ends the load.
 
 use crate::server::{Requests, Server, close, ok};
-use crate::{best, drivers, echo, http, run};
+use crate::{best, drivers, echo, http, on_each_driver, run};
 use ringroad_load::verdict::verdict;
 use ringroad_load::{Message, Plan};
 use ringroad_measure::record::Errors;
@@ -198,7 +198,7 @@ fn one_wrong_answer_among_good_ones_is_found_on_every_driver() {
 /// As a server that is stopped (SIGSTOP): the kernel takes connection and request, and no answer comes.
 #[test]
 fn no_answer_is_a_timeout_and_the_load_comes_to_its_end() {
-    for choice in drivers() {
+    on_each_driver(|choice| {
         // The kernel takes connections, and the server never accepts them.
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let plan = Plan {
@@ -211,7 +211,7 @@ fn no_answer_is_a_timeout_and_the_load_comes_to_its_end() {
         let counts = run(&plan, &choice).unwrap().counts;
         assert_eq!((counts.sent, counts.completed), (2, 0), "{choice}");
         assert_eq!((counts.errors.timeout, counts.errors.total()), (2, 2), "{choice}: {:?}", counts.failures);
-    }
+    });
 }
 
 #[test]

@@ -709,6 +709,27 @@ drivers!(a_worker_ends_when_the_others_have_places_for_all_requests, |driver: Dr
     assert!(held.iter_mut().all(|client| client.reply().text() == "held"));
 });
 
+drivers!(a_worker_that_starts_for_longer_than_idle_serves_what_waits_for_it, |driver: DriverName| {
+    if !python() {
+        return;
+    }
+    let text = "control = \"control.sock\"\n[[app]]\nname = \"web\"\napp = \"slow:app\"\npython = \"python3\"\n\
+                workers = 1\nworkers_max = 2\nconcurrency = 1\nidle = \"50ms\"\nqueue_timeout = \"1m\"\n\
+                timeout = \"5m\"\nping = 0\n[[route]]\npath = \"/\"\nkind = \"app\"\napp = \"web\"\n";
+    let site = start(driver, text, |folder| {
+        write(folder, "slow.py", format!("import time\ntime.sleep(0.8)\n{WSGI}"));
+    });
+    let mut held = site.client();
+    held.send("GET /held HTTP/1.1\r\nHost: a\r\n\r\n");
+    wait_until("it is held", || {
+        let ready = workers(&site, "ready");
+        ready.len() == 1 && ready[0]["in_flight"] == 1
+    });
+    assert_eq!(site.client().get("/x").text(), "'/x'");
+    site.write("release", "");
+    assert_eq!(held.reply().text(), "held");
+});
+
 drivers!(a_client_keeps_its_slot_when_the_worker_is_replaced, |driver: DriverName| {
     if !python() {
         return;

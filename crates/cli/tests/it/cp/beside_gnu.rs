@@ -1,6 +1,10 @@
 //! The installed `cp` and ours, by every engine, side by side: the same shell lines, then exit codes, output,
 //! messages and trees compared. The lines are data, in `cases.rs`.
 //!
+//! Each case runs with the engine that is chosen and with one that is named, another one for the next case;
+//! `RINGROAD_ENGINES=all` runs each with all of them (`cargo xtask deep cp`), and `RINGROAD_CASE=WORDS` only
+//! the cases with these words in their names.
+//!
 //! What is compared is behaviour. Where GNU's own versions differ, or where we differ on purpose, the case is
 //! not here but stated as ours in `options.rs`.
 
@@ -103,16 +107,25 @@ fn compared((theirs, expected): (&Outcome, &Path), (ours, found): (&Outcome, &Pa
     differ
 }
 
-/// Runs cases on all sides; fails with everything that differs.
-fn all_alike(sides: &Sides, cases: &[(&str, &str)]) {
+/// Tests run so many parts of the cases at a time. It has no divisor in common with the number of engines, so
+/// that each part meets all of them.
+const PARTS: usize = 4;
+
+/// Runs every [`PARTS`]-th case from `part` on; fails with everything that differs.
+fn all_alike(sides: &Sides, part: usize, cases: &[(&str, &str)]) {
     let mut failures = Vec::new();
     let only = std::env::var("RINGROAD_CASE").ok();
-    for (nth, (name, script)) in cases.iter().enumerate() {
+    let every_engine = std::env::var("RINGROAD_ENGINES").is_ok_and(|engines| engines == "all");
+    let named = sides.ours.len().saturating_sub(1).max(1);
+    for (nth, (name, script)) in cases.iter().enumerate().skip(part).step_by(PARTS) {
         if only.as_ref().is_some_and(|only| !name.contains(only.as_str())) {
             continue;
         }
         let (theirs, expected) = sides.run(&sides.gnu, script, &format!("{nth}-gnu"));
-        for (engine, cp) in &sides.ours {
+        for (at, (engine, cp)) in sides.ours.iter().enumerate() {
+            if at > 0 && !every_engine && (at - 1) != nth % named {
+                continue;
+            }
             let (ours, found) = sides.run(cp, script, &format!("{nth}-{engine}"));
             let differ = compared((&theirs, &expected), (&ours, &found));
             if !differ.is_empty() {
@@ -130,18 +143,16 @@ fn all_alike(sides: &Sides, cases: &[(&str, &str)]) {
     );
 }
 
-#[test]
-fn every_case_ends_as_it_does_with_gnu_cp() {
+fn beside_gnu(part: usize) {
     if let Some(sides) = Sides::new() {
-        all_alike(&sides, CASES);
+        all_alike(&sides, part, CASES);
     }
 }
 
 /// What a user may not do differs from what root may: the same lines, and some more, as user nobody.
-#[test]
-fn without_privileges_every_case_ends_as_with_gnu_cp() {
+fn beside_gnu_without_privileges(part: usize) {
     if !is_root() {
-        // Then the test above was this one already.
+        // Then the tests above were these already.
         return skip("comparison with GNU cp as somebody else", "needs root to become somebody else");
     }
     let Some(mut sides) = Sides::new() else { return };
@@ -153,5 +164,37 @@ fn without_privileges_every_case_ends_as_with_gnu_cp() {
     sides.ours = vec![("auto", place)];
     sides.user = Some(65_534);
     let cases: Vec<_> = CASES.iter().chain(UNPRIVILEGED).copied().collect();
-    all_alike(&sides, &cases);
+    all_alike(&sides, part, &cases);
+}
+
+/// A test for each part of the cases, so that they run beside each other.
+macro_rules! parts {
+    ($($name:ident: $test:path;)+) => { $(
+        mod $name {
+            #[test]
+            fn first() {
+                $test(0);
+            }
+
+            #[test]
+            fn second() {
+                $test(1);
+            }
+
+            #[test]
+            fn third() {
+                $test(2);
+            }
+
+            #[test]
+            fn fourth() {
+                $test(super::PARTS - 1);
+            }
+        }
+    )+ };
+}
+
+parts! {
+    every_case_ends_as_it_does_with_gnu_cp: super::beside_gnu;
+    without_privileges_every_case_ends_as_with_gnu_cp: super::beside_gnu_without_privileges;
 }
