@@ -350,6 +350,20 @@ async fn connect(to: &Address, span: Duration) -> Result<(ReadTransport, WriteTr
 }
 
 /// What came of sending a request.
+/// Waits until a process that takes one connection after another takes one: it has finished with its request
+/// then. One that cannot be reached has ended.
+async fn idle(responder: &Responder) {
+    // A question of the protocol that PHP answers at once, and closes the connection behind it.
+    const GET_VALUES: [u8; 8] = [1, 9, 0, 0, 0, 0, 0, 0];
+    let Ok((mut read, mut write)) = connect(&responder.address, responder.timing.connect).await else {
+        return;
+    };
+    if write.write_all(GET_VALUES.to_vec()).await.0.is_ok() {
+        // An answer, an end or an error: it has taken the connection.
+        let _ = read.recv().await;
+    }
+}
+
 type Sent = (WriteTransport, Result<(), FastCgiFailed>);
 
 async fn send(mut write: WriteTransport, id: u16, mut out: Vec<u8>, body: Option<RequestBody>) -> Sent {
@@ -587,26 +601,27 @@ impl Drop for FastCgiAnswer {
         let sending = std::mem::replace(&mut self.sending, Sending::Failed(None));
         let (read, permit) = (self.read.take(), self.permit.take());
         let (ticket, patience) = (self.ticket.take(), self.patience);
-        let Some(mut read) = read else { return };
-        let id = self.responses.id();
+        let Some(read) = read else { return };
+        let (id, responder) = (self.responses.id(), Arc::clone(&self.responder));
         let giving_up = async move {
-            if let Sending::Done(write) = sending {
-                let mut write = write;
-                let mut out = Vec::new();
-                fcgi::abort(&mut out, id);
-                let _ = time::timeout(Duration::from_secs(1), write.write_all(out)).await;
-                // A process of ours gets no other request before it has finished with this one.
-                if let Some(ticket) = ticket {
-                    let span = if patience.is_zero() { ticket.settings().timeout } else { patience };
-                    let rest = async { while read.recv().await.is_ok_and(|lease| !lease.is_empty()) {} };
-                    // PHP ends at its next output where the connection is closed, not at an order.
-                    let _ = write.shutdown();
-                    if time::timeout(span, rest).await.is_err() {
-                        ticket.stuck();
-                    }
+            match sending {
+                Sending::Done(mut write) => {
+                    let mut out = Vec::new();
+                    fcgi::abort(&mut out, id);
+                    let _ = time::timeout(Duration::from_secs(1), write.write_all(out)).await;
+                }
+                under_way => drop(under_way),
+            }
+            // PHP ends at its next output where the connection is closed, not at an order.
+            drop(read);
+            // A process of ours gets no other request before it has finished with this one.
+            if let Some(ticket) = ticket {
+                let span = if patience.is_zero() { ticket.settings().timeout } else { patience };
+                if time::timeout(span, idle(&responder)).await.is_err() {
+                    ticket.stuck();
                 }
             }
-            drop((read, permit));
+            drop(permit);
         };
         spawn(giving_up).detach();
     }
