@@ -205,3 +205,15 @@ drivers!(what_a_worker_of_roadrunner_says_without_a_request_answers_none, |drive
     assert_eq!(other.reply().status, 201);
     assert!(told(&site, "without a request").contains("an answer to no request"));
 });
+
+drivers!(a_worker_of_roadrunner_that_is_silent_learns_that_its_client_has_left, |driver: DriverName| {
+    if !php() {
+        return;
+    }
+    let site = site(driver, "workers = 1\ntimeout = \"1h\"");
+    let mut stream = site.client();
+    stream.send("GET /events HTTP/1.1\r\nHost: a\r\n\r\n").until(b"data: first").unwrap();
+    drop(stream);
+    wait_until("the worker", || site.path("left").exists());
+    assert_eq!(site.client().get("/version").text(), "one");
+});
