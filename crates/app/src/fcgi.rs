@@ -11,6 +11,7 @@ use crate::lines::Lines;
 use crate::pool::Ticket;
 use futures_core::Stream;
 use ringroad_engine::net::{ConnectOptions, TcpStream, UnixStream};
+use ringroad_engine::sync::CancellationToken;
 use ringroad_engine::{is_in_runtime, spawn, time};
 use ringroad_gate::upstream::{Address, Permit, Room};
 use ringroad_http::{
@@ -349,7 +350,6 @@ async fn connect(to: &Address, span: Duration) -> Result<(ReadTransport, WriteTr
     }
 }
 
-/// What came of sending a request.
 /// Waits until a process that takes one connection after another takes one: it has finished with its request
 /// then. One that cannot be reached has ended.
 async fn idle(responder: &Responder) {
@@ -364,6 +364,7 @@ async fn idle(responder: &Responder) {
     }
 }
 
+/// What came of sending a request.
 type Sent = (WriteTransport, Result<(), FastCgiFailed>);
 
 async fn send(mut write: WriteTransport, id: u16, mut out: Vec<u8>, body: Option<RequestBody>) -> Sent {
@@ -580,6 +581,14 @@ impl FastCgiAnswer {
             let (home, responder) = (Rc::clone(&self.home), Arc::clone(&self.responder));
             home.keep(&responder, Connection { read, write, ids: self.ids, permit });
         }
+    }
+
+    /// Returns what is cancelled when the code of the process that answers is old, as [`Worker::parting`],
+    /// if it is a process of ours.
+    ///
+    /// [`Worker::parting`]: crate::Worker::parting
+    pub fn parting(&self) -> Option<CancellationToken> {
+        self.ticket.as_ref().map(|ticket| ticket.worker().parting().clone())
     }
 
     /// Returns the answer as a stream of a body. `fault` gets the reason of a failure.

@@ -10,7 +10,7 @@ namespace Ringroad {
     final class Rwp
     {
         public const HELLO = 1, WELCOME = 2, READY = 3, PING = 4, PONG = 5, STOP = 6, DRAIN = 7, LINK = 9, FORK = 10, FAILED = 12,
-            EXITED = 13;
+            EXITED = 13, PART = 15;
         public const REQUEST = 16, BODY = 17, CREDIT = 18, ABORT = 19, RESPONSE = 20, TRAILERS = 22, SENDFILE = 23, RESET = 24;
         public const WS_OPEN = 32, WS_ACCEPT = 33, WS_DATA = 34, WS_CLOSE = 35;
         public const TASK_SUBMIT = 48, TASK = 49, TASK_DONE = 50, TASK_RESULT = 51, MESSAGE = 52;
@@ -83,6 +83,8 @@ namespace Ringroad {
         public int $waiter = 0;
         public ?RingroadSocket $socket = null;
         public bool $offered = false;
+        /** Its answer is a stream of events, which has begun. */
+        private bool $events = false;
 
         public function __construct(private Link $link, private int $id, int $window)
         {
@@ -107,6 +109,7 @@ namespace Ringroad {
                 return true;
             }
             $this->link->send(Rwp::RESPONSE, $this->id, $head, 0, $status);
+            $this->events = $more && self::isEvents($lines);
             return $this->write($body) && ($more || $this->end());
         }
 
@@ -192,6 +195,33 @@ namespace Ringroad {
         }
 
         /** The server does not want the answer any more. */
+        /** Whether an answer with these lines has no end of its own, and is asked for again. */
+        private static function isEvents(array $lines): bool
+        {
+            $events = false;
+            foreach ($lines as [$name, $value]) {
+                if (\strcasecmp($name, 'content-length') === 0) {
+                    return false;
+                }
+                if (\strcasecmp($name, 'content-type') === 0) {
+                    $events = \stripos($value, 'text/event-stream') === 0;
+                }
+            }
+            return $events;
+        }
+
+        /** Other code answers from here on: what has no end of its own ends, and the client may come again. */
+        public function part(): void
+        {
+            if ($this->socket !== null) {
+                $this->socket->finish(1012, '');
+            } elseif ($this->events && $this->end()) {
+                // The program sees that its client has left.
+                $this->aborted = true;
+                $this->wake();
+            }
+        }
+
         public function abort(): void
         {
             $this->aborted = true;
@@ -405,6 +435,14 @@ namespace Ringroad {
         private function flush(): void
         {
             while ($this->out !== '') {
+        /** Other code answers from here on. */
+        public function part(): void
+        {
+            foreach ($this->streams as $stream) {
+                $stream->part();
+            }
+        }
+
                 $sent = @\fwrite($this->socket, $this->out);
                 if ($sent === false) {
                     $this->close();
@@ -755,6 +793,7 @@ namespace Ringroad {
                 $this->read(true);
             }
         }
+                Rwp::PART => \array_map(static fn (Link $link) => $link->part(), $this->links),
 
         /** Submits a task under a number, to a task worker or to any. */
         public function submit(int $number, int $slot, string $payload): bool

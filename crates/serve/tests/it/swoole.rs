@@ -1,6 +1,6 @@
 //! Programs with Swoole's classes, in plain PHP: behind the server, and by themselves.
 
-use crate::app_sockets::{TEXT, frame, next, open};
+use crate::app_sockets::{TEXT, closed, frame, next, open};
 use crate::apps::{ask, workers as ready};
 use crate::support::{Client, Site, behind, start, wait_until, write};
 use crate::tls::Authority;
@@ -500,3 +500,56 @@ fn requests_of_coroutines_overlap() {
     let mut alone = Alone::start(folder.path(), &program);
     assert_eq!(alone.line(), "0 1 2 3 4 5 6 7 8 9");
 }
+
+/// A server in development.
+const CHANGING: &str = r#"<?php
+$server = new Swoole\WebSocket\Server('127.0.0.1', 9501);
+$server->on('message', fn ($server, $frame) => $server->push($frame->fd, 'one'));
+$server->on('request', function ($request, $response) {
+    switch ($request->server['request_uri']) {
+        case '/events':
+            $response->header('Content-Type', 'text/event-stream');
+            $response->write("data: first\n\n");
+            do {
+                Co::sleep(0.005);
+            } while ($response->write(":\n\n"));
+            touch('left');
+            return;
+        case '/held':
+            touch('held');
+            while (!file_exists('go')) {
+                Co::sleep(0.005);
+            }
+    }
+    $response->end('one');
+});
+$server->start();
+"#;
+
+drivers!(in_development_open_streams_of_a_server_of_swoole_end_with_its_code, |driver: DriverName| {
+    if !php() {
+        return;
+    }
+    let text = "control = \"control.sock\"\n[[app]]\nname = \"web\"\napp = \"server.php\"\nworkers = 1\ndev = true\n\
+                queue_timeout = \"2m\"\nstop_timeout = \"1h\"\n[[route]]\npath = \"/\"\nkind = \"app\"\napp = \"web\"\n";
+    let site = start(driver, text, |folder| write(folder, "server.php", CHANGING));
+    let mut stream = site.client();
+    stream.send("GET /events HTTP/1.1\r\nHost: a\r\n\r\n").until(b"data: first").unwrap();
+    let (mut socket, _) = open(&site, "/", "");
+    socket.send(frame(TEXT, true, b"which"));
+    assert_eq!(next(&mut socket), (TEXT, b"one".to_vec()));
+    let mut held = site.client();
+    held.send("GET /held HTTP/1.1\r\nHost: a\r\n\r\n");
+    wait_until("the request", || site.path("held").exists());
+    site.replace("server.php", CHANGING.replace("'one'", "'two, and longer'"));
+    told(&site, "generation 2 serves");
+    assert!(stream.until(b"\r\n0\r\n\r\n").is_some());
+    assert_eq!(closed(&mut socket).0, 1012);
+    wait_until("the old code", || site.path("left").exists());
+    assert_eq!(site.client().get("/").text(), "two, and longer");
+    // A request in progress is finished by the old code.
+    site.write("go", "");
+    assert_eq!(held.reply().text(), "one");
+    let has = |state| !ready(&site, state).is_empty();
+    wait_until("the end of the old worker", || !has("draining") && !has("stopping"));
+});
