@@ -181,6 +181,7 @@ namespace Ringroad {
             }
             $this->link->send(Rwp::WS_ACCEPT, $this->id, Rwp::lines($lines) . $protocol);
             $this->socket = new RingroadSocket($this->link, $this->id, $this->credit);
+            $this->socket->served = Loop::$current?->served;
             $this->link->sessions++;
             return $this->socket;
         }
@@ -194,7 +195,6 @@ namespace Ringroad {
             return true;
         }
 
-        /** The server does not want the answer any more. */
         /** Whether an answer with these lines has no end of its own, and is asked for again. */
         private static function isEvents(array $lines): bool
         {
@@ -222,6 +222,7 @@ namespace Ringroad {
             }
         }
 
+        /** The server does not want the answer any more. */
         public function abort(): void
         {
             $this->aborted = true;
@@ -251,6 +252,8 @@ namespace Ringroad {
         private array $early = [];
         private bool $open = true;
         private array $part = [];
+        /** The request that it was; what its callbacks print belongs to it. */
+        public ?Served $served = null;
 
         public function __construct(private Link $link, private int $id, private int $credit)
         {
@@ -313,7 +316,7 @@ namespace Ringroad {
             $frame = new \Swoole\WebSocket\Frame();
             $frame->data = $payload;
             $frame->opcode = $kind === 1 ? \WEBSOCKET_OPCODE_TEXT : \WEBSOCKET_OPCODE_BINARY;
-            $this->take === null ? $this->early[] = $frame : ($this->take)($frame);
+            $this->take === null ? $this->early[] = $frame : $this->give($this->take, $frame);
         }
 
         /** The client, or the server, has closed it. */
@@ -322,7 +325,18 @@ namespace Ringroad {
             if ($this->open) {
                 $this->finish($code >= 1000 && $code !== 1005 && $code !== 1006 ? $code : 1000, '');
             }
-            $this->take === null ? $this->early[] = null : ($this->take)(null);
+            $this->take === null ? $this->early[] = null : $this->give($this->take, null);
+        }
+
+        /** Calls the program, for the request that this was. */
+        private function give(\Closure $take, ?\Swoole\WebSocket\Frame $frame): void
+        {
+            Loop::$serving = $this->served;
+            try {
+                $take($frame);
+            } finally {
+                Loop::$serving = null;
+            }
         }
 
         public function listen(\Closure $take): void
@@ -349,7 +363,7 @@ namespace Ringroad {
             $this->link->send(Rwp::WS_CLOSE, $this->id, \substr($reason, 0, 123), Rwp::END, $code);
             $this->link->forget($this->id);
             $take = $this->take;
-            $take !== null && Loop::later(static fn () => $take(null));
+            $take !== null && Loop::later(fn () => $this->give($take, null));
             return true;
         }
     }
@@ -421,6 +435,14 @@ namespace Ringroad {
             }
         }
 
+        /** Other code answers from here on. */
+        public function part(): void
+        {
+            foreach ($this->streams as $stream) {
+                $stream->part();
+            }
+        }
+
         /** Sends what is left, also if that takes a moment. */
         public function drain(): void
         {
@@ -435,14 +457,6 @@ namespace Ringroad {
         private function flush(): void
         {
             while ($this->out !== '') {
-        /** Other code answers from here on. */
-        public function part(): void
-        {
-            foreach ($this->streams as $stream) {
-                $stream->part();
-            }
-        }
-
                 $sent = @\fwrite($this->socket, $this->out);
                 if ($sent === false) {
                     $this->close();
@@ -715,8 +729,11 @@ namespace Ringroad {
 
         public function ready(): void
         {
+            // Of one request at a time Ringroad knows by itself which one a line belongs to.
+            $marks = $this->concurrency > 1 && isset($this->welcome['mark']);
+            $marks && Printed::begin($this->welcome['mark']);
             $this->control->send(Rwp::READY, \json_encode(['codec' => 'lines', 'concurrency' => $this->concurrency,
-                'websocket' => $this->sockets]));
+                'websocket' => $this->sockets, 'marks' => $marks]));
             Loop::onReadable($this->control->stream, fn () => $this->read());
         }
 
@@ -776,6 +793,7 @@ namespace Ringroad {
             match ($frame['kind']) {
                 Rwp::PING => $this->control->send(Rwp::PONG, \pack('VV', $this->count(), 0)),
                 Rwp::STOP => $this->stop(),
+                Rwp::PART => \array_map(static fn (Link $link) => $link->part(), $this->links),
                 Rwp::TASK => $this->task === null ? null : ($this->task)($frame['stream'], $frame['aux'], $frame['payload']),
                 Rwp::TASK_RESULT => $this->result === null ? null
                     : ($this->result)($frame['stream'], $frame['aux'], $frame['payload']),
@@ -793,7 +811,6 @@ namespace Ringroad {
                 $this->read(true);
             }
         }
-                Rwp::PART => \array_map(static fn (Link $link) => $link->part(), $this->links),
 
         /** Submits a task under a number, to a task worker or to any. */
         public function submit(int $number, int $slot, string $payload): bool
@@ -823,7 +840,7 @@ namespace Ringroad {
         {
             $strings = \explode("\0", $stream->head);
             $stream->head = '';
-            [$method, $path, $query, $version, , $authority, $client, $clientPort, $server, $port, , , , $protocols] = $strings;
+            [$method, $path, $query, $version, , $authority, $client, $clientPort, $server, $port, , , $id, $protocols] = $strings;
             $headers = $repeated = [];
             for ($at = 14, $count = \count($strings); $at < $count; $at += 2) {
                 $name = $strings[$at];
@@ -843,7 +860,7 @@ namespace Ringroad {
                 $repeated);
             $stream->body = '';
             $this->served++;
-            Dispatcher::run($this->handler, $request, new Response($stream, $fd), $stream, $this->coroutine);
+            Dispatcher::run($this->handler, $request, new Response($stream, $fd), $stream, $this->coroutine, $id);
         }
     }
 }

@@ -140,6 +140,10 @@ while (true) {
             }
             answer(200, [], 'one');
             break;
+        case '/prints':
+            fwrite(STDERR, "of $request[rawQuery]\nits end, of $request[rawQuery]");
+            answer(200, [], 'printed');
+            break;
         case '/slow':
             sleep(30);
             break;

@@ -255,3 +255,26 @@ drivers!(a_worker_of_roadrunner_that_is_silent_learns_that_its_client_has_left, 
     wait_until("the worker", || site.path("left").exists());
     assert_eq!(site.client().get("/version").text(), "one");
 });
+
+#[test]
+fn each_line_of_a_worker_with_one_request_at_a_time_has_the_id_of_the_request_that_printed_it() {
+    if !php() {
+        return;
+    }
+    let text = "request_id = \"X-Request-Id\"\n[[app]]\nname = \"rr\"\nprotocol = \"goridge\"\n\
+                command = [\"php\", \"goridge.php\"]\nworkers = 1\n[[route]]\npath = \"/\"\nkind = \"app\"\napp = \"rr\"\n";
+    let site = start(DriverName::Epoll, text, |folder| write(folder, "goridge.php", WORKER));
+    let mut client = site.client();
+    // More than are read at once.
+    let ids: Vec<String> = (0..200)
+        .map(|number| client.get(&format!("/prints?number={number};")))
+        .map(|reply| reply.header("X-Request-Id").unwrap().to_owned())
+        .collect();
+    // A line without an end is one when more is printed.
+    client.get("/prints?number=last;");
+    for (number, id) in ids.iter().enumerate() {
+        for text in [format!("of number={number};"), format!("its end, of number={number};")] {
+            assert_eq!(told(&site, &format!(": {text}")), format!("app rr[0] {id}: {text}"));
+        }
+    }
+}
