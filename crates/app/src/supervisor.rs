@@ -241,6 +241,9 @@ impl Proc {
     }
 }
 
+/// How long a process that has closed a link may take to end by itself.
+const LOST_GRACE: Duration = Duration::from_secs(1);
+
 /// What a process is at before it is ready.
 struct Step {
     what: String,
@@ -257,14 +260,14 @@ enum Ending {
     Aborted(Instant),
 }
 
-/// Returns a slot in a text.
-fn slot_text(slot: u32) -> String {
-    SlotId::of(slot).to_string()
 /// Returns a line of a worker for the log, with the id of the request that it belongs to, if there is one.
 fn labelled(label: &str, id: &str, line: &str) -> String {
     if id.is_empty() { format!("{label}: {line}") } else { format!("{label} {id}: {line}") }
 }
 
+/// Returns a slot in a text.
+fn slot_text(slot: u32) -> String {
+    SlotId::of(slot).to_string()
 }
 
 #[derive(Default)]
@@ -582,7 +585,6 @@ impl Supervisor {
         let Some(proc) = self.procs.get_mut(at) else { return };
         if !matches!(proc.phase, Phase::Stopping | Phase::Killed) && proc.lost.is_none() {
             proc.lost = Some(Instant::now());
-            proc.terminate();
             self.withdraw(at);
         }
     }
@@ -605,9 +607,9 @@ impl Supervisor {
             TaskFrame::Done { task, outcome, payload } => {
                 if let Some(running) = proc.task.take_if(|running| running.number == task) {
                     if let Some(worker) = &proc.worker {
+                        worker.set_request("");
                         worker.in_flight.store(0, Ordering::Relaxed);
                         worker.served.fetch_add(1, Ordering::Relaxed);
-                        worker.set_request("");
                         let busy = u64::try_from(running.since.elapsed().as_nanos()).unwrap_or(u64::MAX);
                         worker.busy_ns.fetch_add(busy, Ordering::Relaxed);
                     }
@@ -771,11 +773,11 @@ impl Supervisor {
                 if let Some(codec) = ready.get("codec").and_then(Value::as_str) {
                     proc.codec = Codec::of(codec);
                 }
-                proc.takes_sockets = ready.get("websocket").and_then(Value::as_bool).unwrap_or(false);
-                if settings.health.is_some() && !proc.is_task() {
                 if let Some(marks) = ready.get("marks").and_then(Value::as_bool) {
                     proc.marks = marks;
                 }
+                proc.takes_sockets = ready.get("websocket").and_then(Value::as_bool).unwrap_or(false);
+                if settings.health.is_some() && !proc.is_task() {
                     // It is ready when it has answered that.
                     (proc.greeted, proc.next_probe) = (true, Instant::now());
                     self.read_probe(at);
@@ -1516,6 +1518,10 @@ impl Supervisor {
                 self.kill(at, "protocol", "closed a link and did not end");
                 continue;
             }
+            // One that is ending by itself says why by its status, and does what it has to do at its end.
+            if !proc.terminated && proc.lost.is_some_and(|since| now.duration_since(since) > LOST_GRACE) {
+                proc.terminate();
+            }
             if proc.task.as_ref().is_some_and(|task| now.duration_since(task.since) >= settings.task_timeout)
             {
                 let text = format!("a task did not end within {:?}", settings.task_timeout);
@@ -1779,13 +1785,13 @@ impl Supervisor {
         if !forked && self.serves() {
             process.lower(&self.ground);
         }
+        let printed = Arc::new(Printed::new(process.out.as_ref(), process.err.as_ref()));
         let now = Instant::now();
         // What clients make a program print cannot pass for another request's.
         let mark = format!("{:016x}", RandomState::new().build_hasher().finish());
         // Shortened by a random part, so that workers that started together are not replaced together.
         let part = 1.0 - settings.jitter.clamp(0.0, 1.0) * (self.random() as f64 / u64::MAX as f64);
         self.procs.push(Proc {
-        let printed = Arc::new(Printed::new(process.out.as_ref(), process.err.as_ref()));
             id,
             slot,
             generation,
@@ -1797,13 +1803,13 @@ impl Supervisor {
             greeted: false,
             probe: None,
             next_probe: now,
+            printed,
             out: Lines::marked(&mark),
             err: Lines::marked(&mark),
             mark,
             marks: false,
             tail: Tail::default(),
             phase: Phase::Starting,
-            printed,
             since: now,
             started: now,
             worker: None,

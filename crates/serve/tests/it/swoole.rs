@@ -657,3 +657,27 @@ fn each_line_that_php_prints_for_a_request_has_its_id_however_many_there_are_at_
     let lines = lines_to(&["half a line"]);
     assert_eq!(lines.last().unwrap(), &format!("app web[0] {waited}: half a line"));
 }
+
+drivers!(a_worker_that_ends_in_a_request_is_told_with_its_status, |driver: DriverName| {
+    if !php() {
+        return;
+    }
+    // What a program has registered for its end takes its time.
+    let program = "<?php $server = new Swoole\\Http\\Server('127.0.0.1', 9501);
+        $server->on('request', function ($request, $response) {
+            if ($request->server['request_uri'] === '/') {
+                return $response->end('here');
+            }
+            register_shutdown_function(function () {
+                usleep(200000);
+                touch('ended');
+            });
+            exit(4);
+        });
+        $server->start();";
+    let site = site(driver, program);
+    site.client().send("GET /exit HTTP/1.1\r\nHost: a\r\n\r\n").reply();
+    while !site.event().to_string().contains("app web[0]: died: exit status: 4") {}
+    assert!(site.path("ended").exists());
+    assert_eq!(site.client().get("/").text(), "here");
+});
