@@ -112,6 +112,8 @@ pub fn ask_php(settings: &Settings) -> Result<PhpServer, String> {
         return Err("this is no PHP program".to_owned());
     };
     let failed = |why: &dyn std::fmt::Display| format!("{}: {why}", file.display());
+    // PHP says so on its standard output, among everything else that programs print.
+    std::fs::metadata(settings.directory.join(file)).map_err(|why| failed(&why))?;
     let asked = (|| {
         let classes = classes()?;
         let mut command = command(php.as_deref(), file, classes.path());
