@@ -13,7 +13,7 @@
 
 // The extension's own classes count.
 if (!\extension_loaded('swoole') && !\class_exists(\Ringroad\Loop::class, false)) {
-    foreach (['constants', 'loop', 'os', 'coroutine', 'event', 'shared', 'process', 'system', 'socket', 'websocket', 'http',
+    foreach (['constants', 'printed', 'loop', 'os', 'coroutine', 'event', 'shared', 'process', 'system', 'socket', 'websocket', 'http',
         'http_client', 'client', 'rwp', 'listener', 'manager', 'server', 'functions'] as $ringroad_file) {
         require __DIR__ . "/swoole/$ringroad_file.php";
     }

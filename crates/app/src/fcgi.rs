@@ -11,6 +11,7 @@ use crate::lines::Lines;
 use crate::pool::Ticket;
 use futures_core::Stream;
 use ringroad_engine::net::{ConnectOptions, TcpStream, UnixStream};
+use ringroad_engine::sync::CancellationToken;
 use ringroad_engine::{is_in_runtime, spawn, time};
 use ringroad_gate::upstream::{Address, Permit, Room};
 use ringroad_http::{
@@ -349,6 +350,20 @@ async fn connect(to: &Address, span: Duration) -> Result<(ReadTransport, WriteTr
     }
 }
 
+/// Waits until a process that takes one connection after another takes one: it has finished with its request
+/// then. One that cannot be reached has ended.
+async fn idle(responder: &Responder) {
+    // A question of the protocol that PHP answers at once, and closes the connection behind it.
+    const GET_VALUES: [u8; 8] = [1, 9, 0, 0, 0, 0, 0, 0];
+    let Ok((mut read, mut write)) = connect(&responder.address, responder.timing.connect).await else {
+        return;
+    };
+    if write.write_all(GET_VALUES.to_vec()).await.0.is_ok() {
+        // An answer, an end or an error: it has taken the connection.
+        let _ = read.recv().await;
+    }
+}
+
 /// What came of sending a request.
 type Sent = (WriteTransport, Result<(), FastCgiFailed>);
 
@@ -568,6 +583,14 @@ impl FastCgiAnswer {
         }
     }
 
+    /// Returns what is cancelled when the code of the process that answers is old, as [`Worker::parting`],
+    /// if it is a process of ours.
+    ///
+    /// [`Worker::parting`]: crate::Worker::parting
+    pub fn parting(&self) -> Option<CancellationToken> {
+        self.ticket.as_ref().map(|ticket| ticket.worker().parting().clone())
+    }
+
     /// Returns the answer as a stream of a body. `fault` gets the reason of a failure.
     pub fn into_stream(self, first: Vec<u8>, fault: impl Fn(&str) + 'static) -> FastCgiStream {
         let first = (!first.is_empty()).then(|| Chunk::from(first));
@@ -587,26 +610,27 @@ impl Drop for FastCgiAnswer {
         let sending = std::mem::replace(&mut self.sending, Sending::Failed(None));
         let (read, permit) = (self.read.take(), self.permit.take());
         let (ticket, patience) = (self.ticket.take(), self.patience);
-        let Some(mut read) = read else { return };
-        let id = self.responses.id();
+        let Some(read) = read else { return };
+        let (id, responder) = (self.responses.id(), Arc::clone(&self.responder));
         let giving_up = async move {
-            if let Sending::Done(write) = sending {
-                let mut write = write;
-                let mut out = Vec::new();
-                fcgi::abort(&mut out, id);
-                let _ = time::timeout(Duration::from_secs(1), write.write_all(out)).await;
-                // A process of ours gets no other request before it has finished with this one.
-                if let Some(ticket) = ticket {
-                    let span = if patience.is_zero() { ticket.settings().timeout } else { patience };
-                    let rest = async { while read.recv().await.is_ok_and(|lease| !lease.is_empty()) {} };
-                    // PHP ends at its next output where the connection is closed, not at an order.
-                    let _ = write.shutdown();
-                    if time::timeout(span, rest).await.is_err() {
-                        ticket.stuck();
-                    }
+            match sending {
+                Sending::Done(mut write) => {
+                    let mut out = Vec::new();
+                    fcgi::abort(&mut out, id);
+                    let _ = time::timeout(Duration::from_secs(1), write.write_all(out)).await;
+                }
+                under_way => drop(under_way),
+            }
+            // PHP ends at its next output where the connection is closed, not at an order.
+            drop(read);
+            // A process of ours gets no other request before it has finished with this one.
+            if let Some(ticket) = ticket {
+                let span = if patience.is_zero() { ticket.settings().timeout } else { patience };
+                if time::timeout(span, idle(&responder)).await.is_err() {
+                    ticket.stuck();
                 }
             }
-            drop((read, permit));
+            drop(permit);
         };
         spawn(giving_up).detach();
     }

@@ -22,6 +22,7 @@ mod metrics;
 mod mold;
 mod php;
 mod pool;
+mod printed;
 mod probe;
 mod process;
 mod run_folder;

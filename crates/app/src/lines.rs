@@ -18,6 +18,8 @@ pub(crate) struct Lines {
     /// What the worker begins a line with that belongs to a request; empty: it does not.
     mark: String,
     part: Vec<u8>,
+    /// The request that lines without a mark belong to; empty: none.
+    request: String,
     /// The line in `part` is longer than is kept.
     cut: bool,
 }
@@ -29,7 +31,7 @@ impl Lines {
         Lines { mark: mark.to_owned(), ..Lines::default() }
     }
 
-    /// Takes bytes, and gives each line that is whole, behind the id of the request that it is marked with;
+    /// Takes bytes, and gives each line that is whole, behind the id of the request that it belongs to;
     /// that is empty for other lines.
     pub(crate) fn push(&mut self, bytes: &[u8], mut line: impl FnMut(&str, String)) {
         let mut rest = bytes;
@@ -40,6 +42,16 @@ impl Lines {
             rest = behind.get(1..).unwrap_or_default();
         }
         self.append(rest);
+    }
+
+    /// From here on lines without a mark belong to this request, or to none. A line that has begun belongs to
+    /// the one before.
+    pub(crate) fn turn(&mut self, request: &str, line: impl FnMut(&str, String)) {
+        if self.request != request {
+            self.finish(line);
+            self.request.clear();
+            self.request.push_str(request);
+        }
     }
 
     /// Gives the last line, which has no end.
@@ -56,7 +68,7 @@ impl Lines {
     }
 
     fn give(&mut self, line: &mut impl FnMut(&str, String)) {
-        let (id, text) = self.split_mark().unwrap_or(("", &self.part));
+        let (id, text) = self.split_mark().unwrap_or((&self.request, &self.part));
         let mut text: String = String::from_utf8_lossy(text.trim_ascii_end())
             .chars()
             .map(|letter| if letter.is_control() && letter != '\t' { '\u{fffd}' } else { letter })

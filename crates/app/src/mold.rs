@@ -170,7 +170,7 @@ impl Mold {
     }
 }
 
-fn read(pipe: &mut Option<std::fs::File>, lines: &mut Lines, mut line: impl FnMut(&str, String)) {
+fn read(pipe: &mut Option<Arc<std::fs::File>>, lines: &mut Lines, mut line: impl FnMut(&str, String)) {
     let mut buffer = [0_u8; 4096];
     while let Some(file) = pipe {
         match file.read(&mut buffer) {

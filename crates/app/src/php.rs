@@ -18,8 +18,9 @@ use std::time::{Duration, Instant};
 /// The file that reads the others.
 const FIRST: &str = include_str!("../../../runners/php/ringroad.php");
 /// Swoole's classes: the names of files without their ending, and what is in them.
-const CLASSES: [(&str, &str); 18] = [
+const CLASSES: [(&str, &str); 19] = [
     ("constants", include_str!("../../../runners/php/swoole/constants.php")),
+    ("printed", include_str!("../../../runners/php/swoole/printed.php")),
     ("loop", include_str!("../../../runners/php/swoole/loop.php")),
     ("os", include_str!("../../../runners/php/swoole/os.php")),
     ("coroutine", include_str!("../../../runners/php/swoole/coroutine.php")),
@@ -111,6 +112,8 @@ pub fn ask_php(settings: &Settings) -> Result<PhpServer, String> {
         return Err("this is no PHP program".to_owned());
     };
     let failed = |why: &dyn std::fmt::Display| format!("{}: {why}", file.display());
+    // PHP says so on its standard output, among everything else that programs print.
+    std::fs::metadata(settings.directory.join(file)).map_err(|why| failed(&why))?;
     let asked = (|| {
         let classes = classes()?;
         let mut command = command(php.as_deref(), file, classes.path());

@@ -10,6 +10,7 @@ use crate::fcgi::Responder;
 use crate::goridge::Relay;
 use crate::head::Codec;
 use crate::metrics::{Counts, Rejected};
+use crate::printed::Printed;
 use crate::settings::{Dispatch, Settings};
 use crate::slot::SlotId;
 use crate::status::{Status, counted};
@@ -68,8 +69,8 @@ pub struct Worker {
     pub(crate) draining: AtomicBool,
     /// Cancelled when its code is old in development.
     pub(crate) parting: CancellationToken,
-    /// The request that it has, if it can have one only: what it prints belongs to that.
-    pub(crate) request: Mutex<String>,
+    /// What it prints, if it has one request at a time and does not mark its lines itself.
+    pub(crate) printed: Option<Arc<Printed>>,
 }
 
 /// How requests get to a worker.
@@ -131,12 +132,10 @@ impl Worker {
         }
     }
 
-    /// Names the request that it works on, for the lines that it prints.
+    /// Names the request that it gets, for the lines that it prints. That ends with its ticket.
     pub fn set_request(&self, id: &str) {
-        if self.concurrency == 1 {
-            let mut request = self.request.lock().unwrap_or_else(PoisonError::into_inner);
-            request.clear();
-            request.push_str(id);
+        if let Some(printed) = &self.printed {
+            printed.turn(id);
         }
     }
 }
@@ -316,6 +315,7 @@ impl Ticket {
     /// Gives the place back.
     fn give_back(&self) {
         let worker = &self.worker;
+        worker.set_request("");
         let busy = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
         worker.busy_ns.fetch_add(busy, Ordering::Relaxed);
         let served = worker.served.fetch_add(1, Ordering::Relaxed) + 1;

@@ -41,8 +41,8 @@ pub(crate) struct Process {
     /// Not known until a forked process has said HELLO.
     pid: Option<Pid>,
     pidfd: Option<OwnedFd>,
-    pub(crate) out: Option<File>,
-    pub(crate) err: Option<File>,
+    pub(crate) out: Option<Arc<File>>,
+    pub(crate) err: Option<Arc<File>>,
     is_lowered: bool,
 }
 
@@ -230,8 +230,8 @@ fn interpreter(file: &Path) -> Option<&'static str> {
 impl Process {
     fn new(mut child: Child) -> io::Result<Process> {
         let pid = Pid::from_child(&child);
-        let out = child.stdout.take().map(|pipe| File::from(OwnedFd::from(pipe)));
-        let err = child.stderr.take().map(|pipe| File::from(OwnedFd::from(pipe)));
+        let out = child.stdout.take().map(|pipe| Arc::new(File::from(OwnedFd::from(pipe))));
+        let err = child.stderr.take().map(|pipe| Arc::new(File::from(OwnedFd::from(pipe))));
         // From here on `Drop` ends the process, also if it cannot be watched.
         let mut process =
             Process { child: Some(child), pid: Some(pid), pidfd: None, out, err, is_lowered: false };
@@ -250,7 +250,7 @@ impl Process {
 
     /// One that a mold forks, with the pipes of its output.
     pub(crate) fn forked(out: PipeReader, err: PipeReader) -> io::Result<Process> {
-        let (out, err) = (File::from(OwnedFd::from(out)), File::from(OwnedFd::from(err)));
+        let [out, err] = [out, err].map(|pipe| Arc::new(File::from(OwnedFd::from(pipe))));
         for pipe in [&out, &err] {
             rustix::io::ioctl_fionbio(pipe, true)?;
         }

@@ -22,6 +22,7 @@ use crate::left::Left;
 use crate::lines::{Lines, Tail};
 use crate::mold::Mold;
 use crate::pool::{Command, Reach, Say, Shared, Trouble, Worker};
+use crate::printed::{Printed, Which};
 use crate::probe::{Probe, Probed};
 use crate::process::{self, End, Ground, Listening, Process};
 use crate::settings::{Launch, Protocol, Settings};
@@ -40,9 +41,9 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
-use std::io::{self, Read};
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::task::Waker;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -151,6 +152,7 @@ struct Proc {
     greeted: bool,
     probe: Option<Probe>,
     next_probe: Instant,
+    printed: Arc<Printed>,
     out: Lines,
     err: Lines,
     /// It begins lines that belong to a request with this, if `marks`.
@@ -239,6 +241,9 @@ impl Proc {
     }
 }
 
+/// How long a process that has closed a link may take to end by itself.
+const LOST_GRACE: Duration = Duration::from_secs(1);
+
 /// What a process is at before it is ready.
 struct Step {
     what: String,
@@ -253,6 +258,11 @@ enum Ending {
     Asked(Instant),
     /// It was sent SIGABRT. SIGKILL follows.
     Aborted(Instant),
+}
+
+/// Returns a line of a worker for the log, with the id of the request that it belongs to, if there is one.
+fn labelled(label: &str, id: &str, line: &str) -> String {
+    if id.is_empty() { format!("{label}: {line}") } else { format!("{label} {id}: {line}") }
 }
 
 /// Returns a slot in a text.
@@ -507,49 +517,31 @@ impl Supervisor {
 
     fn read_lines(&mut self, at: usize) {
         let Some(proc) = self.procs.get_mut(at) else { return };
-        // A program that marks its lines says of each whether it belongs to a request.
-        let request = proc.worker.as_ref().filter(|_| !proc.marks).map(|worker| {
-            let request = worker.request.lock().unwrap_or_else(PoisonError::into_inner);
-            if worker.in_flight.load(Ordering::Relaxed) > 0 { request.clone() } else { String::new() }
-        });
-        let request = request.unwrap_or_default();
         let label = format!("app {}[{}]", self.settings.name, slot_text(proc.slot));
-        let labelled = |id: &str, line: &str| {
-            let id = if id.is_empty() { request.as_str() } else { id };
-            if id.is_empty() { format!("{label}: {line}") } else { format!("{label} {id}: {line}") }
-        };
         let mut buffer = [0_u8; 16 << 10];
-        let Proc { process, out, err, tail, .. } = proc;
+        let Proc { process, printed, out, err, tail, .. } = proc;
         let say = &self.say;
-        if let Some(pipe) = &mut process.out {
-            // A worker that prints without end leaves the others their turn.
-            for _ in 0..16 {
-                match pipe.read(&mut buffer) {
-                    Ok(0) => {
-                        out.finish(|id, line| say(labelled(id, &line)));
-                        process.out = None;
-                        break;
-                    }
-                    Ok(count) => out.push(buffer.get(..count).unwrap_or_default(), |id, line| {
-                        say(labelled(id, &line));
-                    }),
-                    Err(_) => break,
-                }
-            }
-        }
-        if let Some(pipe) = &mut process.err {
+        for (which, lines, pipe) in [(Which::Out, out, &mut process.out), (Which::Err, err, &mut process.err)]
+        {
             let mut told = |id: &str, line: String| {
-                say(labelled(id, &line));
-                tail.push(line);
+                say(labelled(&label, id, &line));
+                if matches!(which, Which::Err) {
+                    tail.push(line);
+                }
             };
-            for _ in 0..16 {
-                match pipe.read(&mut buffer) {
+            // A worker that prints without end leaves the others their turn.
+            for _ in 0..if pipe.is_some() { 16 } else { 0 } {
+                let read = printed.read(which, &mut buffer, |request, bytes| {
+                    lines.turn(request, &mut told);
+                    lines.push(bytes, &mut told);
+                });
+                match read {
                     Ok(0) => {
-                        err.finish(&mut told);
-                        process.err = None;
+                        lines.finish(&mut told);
+                        *pipe = None;
                         break;
                     }
-                    Ok(count) => err.push(buffer.get(..count).unwrap_or_default(), &mut told),
+                    Ok(_) => {}
                     Err(_) => break,
                 }
             }
@@ -593,7 +585,6 @@ impl Supervisor {
         let Some(proc) = self.procs.get_mut(at) else { return };
         if !matches!(proc.phase, Phase::Stopping | Phase::Killed) && proc.lost.is_none() {
             proc.lost = Some(Instant::now());
-            proc.terminate();
             self.withdraw(at);
         }
     }
@@ -616,6 +607,7 @@ impl Supervisor {
             TaskFrame::Done { task, outcome, payload } => {
                 if let Some(running) = proc.task.take_if(|running| running.number == task) {
                     if let Some(worker) = &proc.worker {
+                        worker.set_request("");
                         worker.in_flight.store(0, Ordering::Relaxed);
                         worker.served.fetch_add(1, Ordering::Relaxed);
                         let busy = u64::try_from(running.since.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -781,6 +773,9 @@ impl Supervisor {
                 if let Some(codec) = ready.get("codec").and_then(Value::as_str) {
                     proc.codec = Codec::of(codec);
                 }
+                if let Some(marks) = ready.get("marks").and_then(Value::as_bool) {
+                    proc.marks = marks;
+                }
                 proc.takes_sockets = ready.get("websocket").and_then(Value::as_bool).unwrap_or(false);
                 if settings.health.is_some() && !proc.is_task() {
                     // It is ready when it has answered that.
@@ -921,7 +916,7 @@ impl Supervisor {
             busy_ns: AtomicU64::new(0),
             draining: AtomicBool::new(false),
             parting: CancellationToken::new(),
-            request: Mutex::default(),
+            printed: (concurrency == 1 && !proc.marks).then(|| Arc::clone(&proc.printed)),
         }));
         let pending = self.reload.as_ref().is_some_and(|reload| reload.generation == proc.generation);
         let (slot, replaces) = (proc.slot, proc.replaces);
@@ -1164,8 +1159,8 @@ impl Supervisor {
         }
         let label = format!("app {}[{}]", self.settings.name, slot_text(proc.slot));
         let (say, tail) = (&self.say, &mut proc.tail);
-        proc.err.finish(|_, line| {
-            say(format!("{label}: {line}"));
+        proc.err.finish(|id, line| {
+            say(labelled(&label, id, &line));
             tail.push(line);
         });
         let unready = matches!(proc.phase, Phase::Starting | Phase::Standby)
@@ -1523,6 +1518,10 @@ impl Supervisor {
                 self.kill(at, "protocol", "closed a link and did not end");
                 continue;
             }
+            // One that is ending by itself says why by its status, and does what it has to do at its end.
+            if !proc.terminated && proc.lost.is_some_and(|since| now.duration_since(since) > LOST_GRACE) {
+                proc.terminate();
+            }
             if proc.task.as_ref().is_some_and(|task| now.duration_since(task.since) >= settings.task_timeout)
             {
                 let text = format!("a task did not end within {:?}", settings.task_timeout);
@@ -1791,6 +1790,7 @@ impl Supervisor {
         if !forked && self.serves() {
             process.lower(&self.ground);
         }
+        let printed = Arc::new(Printed::new(process.out.as_ref(), process.err.as_ref()));
         let now = Instant::now();
         // What clients make a program print cannot pass for another request's.
         let mark = format!("{:016x}", RandomState::new().build_hasher().finish());
@@ -1808,6 +1808,7 @@ impl Supervisor {
             greeted: false,
             probe: None,
             next_probe: now,
+            printed,
             out: Lines::marked(&mark),
             err: Lines::marked(&mark),
             mark,

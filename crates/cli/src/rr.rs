@@ -156,9 +156,35 @@ fn configuration(line: &Line, folder: &Path) -> Result<String, String> {
         let public = folder.join(public);
         if public.is_dir() {
             put(format!("root = {}", quoted(&public.to_string_lossy())));
+            for (name, target) in links_out(&public) {
+                // What is not there is asked of the application, as beside it.
+                put("[[route]]\nkind = \"app\"\napp = \"rr\"".to_owned());
+                put(format!("path = {}", quoted(&format!("/{name}/"))));
+                put(format!("root = {}", quoted(&target.to_string_lossy())));
+            }
         }
     }
     Ok(text)
+}
+
+/// Returns the links in a folder that lead to folders outside of it, with those: `php artisan storage:link`
+/// makes such. A folder that is served follows none by itself.
+fn links_out(public: &Path) -> Vec<(String, PathBuf)> {
+    let Ok(whole) = public.canonicalize() else { return Vec::new() };
+    let entries = std::fs::read_dir(&whole).into_iter().flatten().flatten();
+    let mut links: Vec<(String, PathBuf)> = entries
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_symlink()))
+        .filter_map(|entry| Some((entry.file_name().into_string().ok()?, entry.path().canonicalize().ok()?)))
+        .filter(|(name, target)| {
+            let is_plain = |sign: char| sign.is_ascii_alphanumeric() || "-_.".contains(sign);
+            !name.starts_with('.')
+                && name.chars().all(is_plain)
+                && target.is_dir()
+                && !target.starts_with(&whole)
+        })
+        .collect();
+    links.sort();
+    links
 }
 
 fn begin(line: &Line) -> u8 {
@@ -302,6 +328,34 @@ mod tests {
             assert!(text.contains(part), "{part}: {text}");
         }
         assert!(!text.contains("root ="), "{text}");
+    }
+
+    #[test]
+    fn a_link_of_the_public_folder_to_a_folder_outside_of_it_is_served() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().canonicalize().unwrap();
+        for one in ["public/own", "storage/app/public"] {
+            std::fs::create_dir_all(place.join(one)).unwrap();
+        }
+        std::fs::write(place.join("secret"), "").unwrap();
+        for (name, target) in [
+            ("storage", "../storage/app/public"),
+            ("inner", "own"),
+            ("file", "../secret"),
+            (".hidden", "../storage"),
+            ("none", "../none"),
+            ("a b", "../storage"),
+        ] {
+            std::os::unix::fs::symlink(target, place.join("public").join(name)).unwrap();
+        }
+        let line = line("-o server.command=php,worker -o http.static.dir=public serve");
+        let text = configuration(&line, &place).unwrap();
+        let target = place.join("storage/app/public");
+        assert!(
+            text.ends_with(&format!("\npath = \"/storage/\"\nroot = \"{}\"\n", target.display())),
+            "{text}"
+        );
+        assert_eq!(text.matches("[[route]]").count(), 2, "{text}");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 use crate::answer::{Answer, AnsweredBy};
 use crate::app::{self, AppPlace, Asked, Outgoing};
+use crate::app_parting::end_with_code;
 use crate::app_repeat::{Repeats, is_idempotent};
 use crate::page;
 use ringroad_app::{
@@ -47,7 +48,7 @@ pub(crate) async fn answer(
     let incoming = asked.incoming(place, request, &settings.root_path, None);
     let head = goridge_head(&incoming, form.as_ref());
     let mut repeats = Repeats::new(pool, key, settings, is_idempotent(method));
-    let (answered, exchange, slot) = loop {
+    let (answered, exchange, worker) = loop {
         let ticket = match repeats.ticket().await {
             Ok(ticket) => ticket,
             Err(refused) => {
@@ -65,7 +66,7 @@ pub(crate) async fn answer(
         };
         let exchange = exchange_goridge(ticket, head.clone(), content);
         match exchange.head().await {
-            Ok(answered) => break (answered, exchange, worker.slot()),
+            Ok(answered) => break (answered, exchange, worker),
             Err(Failed::TooLate) => {
                 app::count(pool, 504, begun);
                 asking.fault(format!("app {}: no answer within {:?}", settings.name, settings.timeout));
@@ -80,13 +81,15 @@ pub(crate) async fn answer(
         }
     };
     asking.answered_by(AnsweredBy {
-        address: format!("app:{}:{slot}", settings.name).into(),
+        address: format!("app:{}:{}", settings.name, worker.slot()).into(),
         took: begun.elapsed(),
     });
     app::count(pool, answered.status, begun);
     // A worker has the files of a form until its head has come; it has moved those that it keeps.
     drop(form);
-    app::hand_back(place, answered, exchange.into(), method, asking).await
+    let mut answer = app::hand_back(place, answered, exchange.into(), method, asking).await?;
+    end_with_code(&mut answer.response, Some(worker.parting()), None);
+    Ok(answer)
 }
 
 /// Reads the body of a form; `None` for bodies of other kinds.

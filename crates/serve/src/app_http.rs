@@ -5,20 +5,19 @@
 
 use crate::answer::{Answer, Watch};
 use crate::app::{AppPlace, Outgoing, count, unavailable};
+use crate::app_parting::end_with_code;
 use crate::app_repeat::{Repeats, is_idempotent};
 use crate::config::{Kind, Member, Proxy, Route, Speaks, Timing, Upstream};
 use crate::proxy::{Proxies, ProxyRoute};
 use ringroad_app::{Failed, Settings, Ticket};
 use ringroad_gate::flow;
 use ringroad_gate::upstream::{Address, Balance, Group, Guards, Server};
-use ringroad_http::{Body, EncodeError, Piece, Request, RequestBody, SentSoFar, Status, is_event_stream};
+use ringroad_http::{EncodeError, Request, RequestBody, SentSoFar, Status};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::Path;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 /// Workers that this thread keeps apart; the oldest are forgotten beyond that.
@@ -157,54 +156,9 @@ async fn exchange(
     let route = place.workers.route(place, &ticket, &socket, settings);
     let answer = proxies.answer_or(&route, request, asking, unanswered).await?;
     let Answer { mut response, watch } = answer;
-    let streams = response.body().as_bytes().is_none();
-    if matches!(watch, Watch::Tunnel(_)) || !streams {
-        return Ok(Answer { response, watch });
+    if !matches!(watch, Watch::Tunnel(_)) {
+        let worker = Arc::clone(ticket.worker());
+        end_with_code(&mut response, Some(worker.parting()), Some(ticket));
     }
-    let body = response.take_body();
-    let size = body.size();
-    let has_end = size.is_some() || !response.header_value("content-type").is_some_and(is_event_stream);
-    let parting = ticket.worker().parting().clone();
-    let held = Held {
-        pieces: Some(body.into_pieces()),
-        parts: (!has_end).then(|| Box::pin(async move { parting.cancelled().await }) as Parts),
-        _ticket: ticket,
-    };
-    response.set_body(match size {
-        Some(size) => Body::stream_of(size, held),
-        None => Body::stream(held),
-    });
     Ok(Answer { response, watch })
-}
-
-/// Ready when the worker's streams of events are to end.
-type Parts = Pin<Box<dyn Future<Output = ()>>>;
-
-/// Pieces of a body.
-type Pieces = Pin<Box<dyn futures_core::Stream<Item = Result<Piece, ringroad_http::BoxError>>>>;
-
-/// A body with the ticket of the worker that makes it.
-struct Held {
-    /// `None`: it is over.
-    pieces: Option<Pieces>,
-    parts: Option<Parts>,
-    _ticket: Ticket,
-}
-
-impl futures_core::Stream for Held {
-    type Item = Result<Piece, ringroad_http::BoxError>;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        if let Some(parts) = &mut self.parts
-            && parts.as_mut().poll(context).is_ready()
-        {
-            // As though the worker had ended it: the page asks again. The worker sees that its client has
-            // left.
-            (self.parts, self.pieces) = (None, None);
-        }
-        match &mut self.pieces {
-            Some(pieces) => pieces.as_mut().poll_next(context),
-            None => Poll::Ready(None),
-        }
-    }
 }

@@ -14,6 +14,7 @@ mod answer;
 mod app;
 mod app_goridge;
 mod app_http;
+mod app_parting;
 mod app_repeat;
 mod app_ws;
 mod by_driver;

@@ -7,6 +7,7 @@
 //! Start reading at [`Php::answer`]. Connections and records are in `ringroad_app`.
 
 use crate::answer::{Answer, AnsweredBy, Context, Tally, Watch};
+use crate::app_parting::end_with_code;
 use crate::app_repeat::{Repeats, is_idempotent, repeatable};
 use crate::config::{Kind, PhpRoute, PhpTo, Route, Try};
 use crate::endpoint;
@@ -638,6 +639,7 @@ impl Php {
         if complete {
             return Ok(Answer::plain(respond(Body::from(first))?));
         }
+        let parting = answer.parting();
         let tally = Tally::new();
         let counted = Rc::clone(&tally);
         let stream = answer.into_stream(first, move |why| counted.fault(why));
@@ -656,7 +658,9 @@ impl Php {
                 None => Body::stream(stream),
             },
         };
-        Ok(Answer { response: respond(body)?, watch: Watch::Stream(tally) })
+        let mut response = respond(body)?;
+        end_with_code(&mut response, parting.as_ref(), None);
+        Ok(Answer { response, watch: Watch::Stream(tally) })
     }
 }
 

@@ -52,20 +52,22 @@ namespace Ringroad {
     /** Gives requests to the program's callback. */
     final class Dispatcher
     {
-        /** `$call` gets the request, the response and where that goes. */
-        public static function run(\Closure $call, Request $request, Response $response, Sink $sink, bool $coroutine): void
-        {
+        /** `$call` gets the request, the response and where that goes. What it prints belongs to `$id`, if there is one. */
+        public static function run(
+            \Closure $call, Request $request, Response $response, Sink $sink, bool $coroutine, ?string $id = null,
+        ): void {
             if (!$coroutine) {
-                self::guarded($call, $request, $response, $sink);
-            } elseif (Loop::start([self::class, 'guarded'], [$call, $request, $response, $sink]) === false) {
+                self::guarded($call, $request, $response, $sink, $id);
+            } elseif (Loop::start([self::class, 'guarded'], [$call, $request, $response, $sink, $id]) === false) {
                 Os::warn('Swoole\Http\Server->onRequest handler error');
                 $response->drop();
                 $sink->head(503, [], '', false);
             }
         }
 
-        public static function guarded(\Closure $call, Request $request, Response $response, Sink $sink): void
+        public static function guarded(\Closure $call, Request $request, Response $response, Sink $sink, ?string $id): void
         {
+            $served = $id === null ? null : Printed::serve($id);
             try {
                 $call($request, $response, $sink);
             } catch (Throwable $why) {
@@ -74,6 +76,9 @@ namespace Ringroad {
                 // The log has the last line of it.
                 [$text, $file, $line] = Os::shown($why);
                 $sink->fail("$text\n" . $why::class . ': ' . \strtr($why->getMessage(), "\r\n", '  ') . " in $file:$line");
+            }
+            if ($served !== null && !($sink instanceof Stream && $sink->socket?->isOpen())) {
+                Printed::settle($served);
             }
         }
     }

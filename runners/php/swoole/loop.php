@@ -30,6 +30,8 @@ final class Task
     public bool $yields = false;
     /** @var list<string> what its own output buffers hold while it waits */
     public array $output = [];
+    /** What it prints belongs to this. */
+    public ?Served $served = null;
     /** Raised in the coroutine instead of an answer to its wait. */
     public ?Throwable $raise = null;
     private ?\ArrayObject $context = null;
@@ -84,6 +86,8 @@ final class Loop
     /** @var array<int, Task> */
     public static array $tasks = [];
     public static ?Task $current = null;
+    /** What coroutines belong to that no coroutine starts. */
+    public static ?Served $serving = null;
     /** @var list<Fiber> fibers the coroutine of which is over */
     private static array $spare = [];
     /** How many of them are kept. */
@@ -134,6 +138,7 @@ final class Loop
         }
         $id = self::$nextTask++;
         $task = new Task($id, self::$current?->id ?? -1, $call, $arguments);
+        $task->served = self::$current?->served ?? self::$serving;
         self::$tasks[$id] = $task;
         if ($count >= self::$peak) {
             self::$peak = $count + 1;
@@ -157,7 +162,7 @@ final class Loop
     {
         $before = self::$current;
         self::$current = $task;
-        $buffers = \ob_get_level();
+        $buffers = \ob_get_level() ?: Printed::caught();
         $began = $task->fiber !== null;
         try {
             // The output buffers that a coroutine has begun are its own.
@@ -406,7 +411,8 @@ final class Loop
         self::end();
         self::$tasks = self::$cycles = self::$bound = [];
         self::$order = null;
-        self::$current = self::$idle = null;
+        self::$current = self::$idle = self::$serving = null;
+        Printed::forked();
         self::$stopped = self::$runs = self::$scheduled = false;
         self::$signals = self::$listeners = self::$turns = self::$rounds = self::$peak = 0;
         self::$mayEnd = null;

@@ -10,7 +10,7 @@ namespace Ringroad {
     final class Rwp
     {
         public const HELLO = 1, WELCOME = 2, READY = 3, PING = 4, PONG = 5, STOP = 6, DRAIN = 7, LINK = 9, FORK = 10, FAILED = 12,
-            EXITED = 13;
+            EXITED = 13, PART = 15;
         public const REQUEST = 16, BODY = 17, CREDIT = 18, ABORT = 19, RESPONSE = 20, TRAILERS = 22, SENDFILE = 23, RESET = 24;
         public const WS_OPEN = 32, WS_ACCEPT = 33, WS_DATA = 34, WS_CLOSE = 35;
         public const TASK_SUBMIT = 48, TASK = 49, TASK_DONE = 50, TASK_RESULT = 51, MESSAGE = 52;
@@ -83,6 +83,8 @@ namespace Ringroad {
         public int $waiter = 0;
         public ?RingroadSocket $socket = null;
         public bool $offered = false;
+        /** Its answer is a stream of events, which has begun. */
+        private bool $events = false;
 
         public function __construct(private Link $link, private int $id, int $window)
         {
@@ -107,6 +109,7 @@ namespace Ringroad {
                 return true;
             }
             $this->link->send(Rwp::RESPONSE, $this->id, $head, 0, $status);
+            $this->events = $more && self::isEvents($lines);
             return $this->write($body) && ($more || $this->end());
         }
 
@@ -178,6 +181,7 @@ namespace Ringroad {
             }
             $this->link->send(Rwp::WS_ACCEPT, $this->id, Rwp::lines($lines) . $protocol);
             $this->socket = new RingroadSocket($this->link, $this->id, $this->credit);
+            $this->socket->served = Loop::$current?->served;
             $this->link->sessions++;
             return $this->socket;
         }
@@ -189,6 +193,33 @@ namespace Ringroad {
             }
             $this->fail('the program closed the connection');
             return true;
+        }
+
+        /** Whether an answer with these lines has no end of its own, and is asked for again. */
+        private static function isEvents(array $lines): bool
+        {
+            $events = false;
+            foreach ($lines as [$name, $value]) {
+                if (\strcasecmp($name, 'content-length') === 0) {
+                    return false;
+                }
+                if (\strcasecmp($name, 'content-type') === 0) {
+                    $events = \stripos($value, 'text/event-stream') === 0;
+                }
+            }
+            return $events;
+        }
+
+        /** Other code answers from here on: what has no end of its own ends, and the client may come again. */
+        public function part(): void
+        {
+            if ($this->socket !== null) {
+                $this->socket->finish(1012, '');
+            } elseif ($this->events && $this->end()) {
+                // The program sees that its client has left.
+                $this->aborted = true;
+                $this->wake();
+            }
         }
 
         /** The server does not want the answer any more. */
@@ -221,6 +252,8 @@ namespace Ringroad {
         private array $early = [];
         private bool $open = true;
         private array $part = [];
+        /** The request that it was; what its callbacks print belongs to it. */
+        public ?Served $served = null;
 
         public function __construct(private Link $link, private int $id, private int $credit)
         {
@@ -283,7 +316,7 @@ namespace Ringroad {
             $frame = new \Swoole\WebSocket\Frame();
             $frame->data = $payload;
             $frame->opcode = $kind === 1 ? \WEBSOCKET_OPCODE_TEXT : \WEBSOCKET_OPCODE_BINARY;
-            $this->take === null ? $this->early[] = $frame : ($this->take)($frame);
+            $this->take === null ? $this->early[] = $frame : $this->give($this->take, $frame);
         }
 
         /** The client, or the server, has closed it. */
@@ -292,7 +325,18 @@ namespace Ringroad {
             if ($this->open) {
                 $this->finish($code >= 1000 && $code !== 1005 && $code !== 1006 ? $code : 1000, '');
             }
-            $this->take === null ? $this->early[] = null : ($this->take)(null);
+            $this->take === null ? $this->early[] = null : $this->give($this->take, null);
+        }
+
+        /** Calls the program, for the request that this was. */
+        private function give(\Closure $take, ?\Swoole\WebSocket\Frame $frame): void
+        {
+            Loop::$serving = $this->served;
+            try {
+                $take($frame);
+            } finally {
+                Loop::$serving = null;
+            }
         }
 
         public function listen(\Closure $take): void
@@ -319,7 +363,7 @@ namespace Ringroad {
             $this->link->send(Rwp::WS_CLOSE, $this->id, \substr($reason, 0, 123), Rwp::END, $code);
             $this->link->forget($this->id);
             $take = $this->take;
-            $take !== null && Loop::later(static fn () => $take(null));
+            $take !== null && Loop::later(fn () => $this->give($take, null));
             return true;
         }
     }
@@ -388,6 +432,14 @@ namespace Ringroad {
                 if ($read) {
                     $this->read();
                 }
+            }
+        }
+
+        /** Other code answers from here on. */
+        public function part(): void
+        {
+            foreach ($this->streams as $stream) {
+                $stream->part();
             }
         }
 
@@ -677,8 +729,11 @@ namespace Ringroad {
 
         public function ready(): void
         {
+            // Of one request at a time Ringroad knows by itself which one a line belongs to.
+            $marks = $this->concurrency > 1 && isset($this->welcome['mark']);
+            $marks && Printed::begin($this->welcome['mark']);
             $this->control->send(Rwp::READY, \json_encode(['codec' => 'lines', 'concurrency' => $this->concurrency,
-                'websocket' => $this->sockets]));
+                'websocket' => $this->sockets, 'marks' => $marks]));
             Loop::onReadable($this->control->stream, fn () => $this->read());
         }
 
@@ -738,6 +793,7 @@ namespace Ringroad {
             match ($frame['kind']) {
                 Rwp::PING => $this->control->send(Rwp::PONG, \pack('VV', $this->count(), 0)),
                 Rwp::STOP => $this->stop(),
+                Rwp::PART => \array_map(static fn (Link $link) => $link->part(), $this->links),
                 Rwp::TASK => $this->task === null ? null : ($this->task)($frame['stream'], $frame['aux'], $frame['payload']),
                 Rwp::TASK_RESULT => $this->result === null ? null
                     : ($this->result)($frame['stream'], $frame['aux'], $frame['payload']),
@@ -784,7 +840,7 @@ namespace Ringroad {
         {
             $strings = \explode("\0", $stream->head);
             $stream->head = '';
-            [$method, $path, $query, $version, , $authority, $client, $clientPort, $server, $port, , , , $protocols] = $strings;
+            [$method, $path, $query, $version, , $authority, $client, $clientPort, $server, $port, , , $id, $protocols] = $strings;
             $headers = $repeated = [];
             for ($at = 14, $count = \count($strings); $at < $count; $at += 2) {
                 $name = $strings[$at];
@@ -804,7 +860,7 @@ namespace Ringroad {
                 $repeated);
             $stream->body = '';
             $this->served++;
-            Dispatcher::run($this->handler, $request, new Response($stream, $fd), $stream, $this->coroutine);
+            Dispatcher::run($this->handler, $request, new Response($stream, $fd), $stream, $this->coroutine, $id);
         }
     }
 }

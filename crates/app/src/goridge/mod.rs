@@ -30,7 +30,7 @@ use std::future::poll_fn;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdUnixStream;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
@@ -410,6 +410,16 @@ async fn next_bytes(
     }
 }
 
+/// Waits for a value, and gives it up when something else has happened.
+async fn unless<T>(happens: impl Future<Output = ()>, value: impl Future<Output = T>) -> Option<T> {
+    let (mut happens, mut value) = (pin!(happens), pin!(value));
+    poll_fn(|context| match value.as_mut().poll(context) {
+        Poll::Pending => happens.as_mut().poll(context).map(|()| None),
+        ready => ready.map(Some),
+    })
+    .await
+}
+
 /// Why no bytes have come.
 enum TooLate {
     Late,
@@ -433,7 +443,22 @@ async fn receive(
         let frame = match goridge::next(&received, &mut at, FRAME_BYTES_MAX) {
             Ok(Some(frame)) => frame,
             Ok(None) => {
-                match next_bytes(read, sending, patience).await {
+                let left = async {
+                    // Of what has not begun nothing is lost if it goes on.
+                    if !headed || given_up {
+                        std::future::pending::<()>().await;
+                    }
+                    tell.closed().await;
+                };
+                let next = next_bytes(read, sending, patience);
+                let Some(next) = unless(left, next).await else {
+                    // A worker that is silent is told, too. It may take as long as for a piece.
+                    ticket.counts().aborted.fetch_add(1, Ordering::Relaxed);
+                    (given_up, stopped) = (true, true);
+                    goridge::put(&mut sending.orders, 0, goridge::STOP, &[]);
+                    continue;
+                };
+                match next {
                     Ok(Some(lease)) => received.extend_from_slice(&lease),
                     Ok(None) => return Ends::Broken(Failed::Died { unseen: false }),
                     Err(TooLate::Never(why)) => return Ends::Broken(why),

@@ -123,6 +123,27 @@ while (true) {
             }
             answer(200, [], 'alive');
             break;
+        case '/events':
+            answer(200, ['Content-Type' => 'text/event-stream'], "data: first\n\n", 1);
+            // What comes is that the client has left.
+            next_frame();
+            frame(0, 0, '', '');
+            touch('left');
+            break;
+        case '/version':
+            answer(200, [], 'one');
+            break;
+        case '/held':
+            touch('held');
+            for ($waits = 0; !file_exists('go') && $waits < 6000; $waits++) {
+                usleep(10000);
+            }
+            answer(200, [], 'one');
+            break;
+        case '/prints':
+            fwrite(STDERR, "of $request[rawQuery]\nits end, of $request[rawQuery]");
+            answer(200, [], 'printed');
+            break;
         case '/slow':
             sleep(30);
             break;

@@ -61,7 +61,7 @@ pub(crate) fn next(client: &mut Client) -> (u8, Vec<u8>) {
 }
 
 /// The server's close frame, and the end of the connection behind it.
-fn closed(client: &mut Client) -> (u16, String) {
+pub(crate) fn closed(client: &mut Client) -> (u16, String) {
     let (opcode, payload) = next(client);
     assert_eq!(opcode, CLOSE, "{payload:?}");
     let code = u16::from_be_bytes([payload[0], payload[1]]);

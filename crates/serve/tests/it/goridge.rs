@@ -1,7 +1,7 @@
 //! Workers of RoadRunner, which speak goridge: what they are told, what clients get, and what happens when
 //! they fail.
 
-use crate::apps::told;
+use crate::apps::{told, workers};
 use crate::support::{Client, Site, start, wait_until, write};
 use ringroad_engine::DriverName;
 use std::io::Write as _;
@@ -205,3 +205,76 @@ drivers!(what_a_worker_of_roadrunner_says_without_a_request_answers_none, |drive
     assert_eq!(other.reply().status, 201);
     assert!(told(&site, "without a request").contains("an answer to no request"));
 });
+
+/// A site in development with two workers.
+fn changing(driver: DriverName, buffer: bool) -> Site {
+    let text = format!(
+        "control = \"control.sock\"\n[[app]]\nname = \"rr\"\nprotocol = \"goridge\"\ncommand = [\"php\", \"goridge.php\"]\n\
+         workers = 2\ndev = true\nqueue_timeout = \"2m\"\nstop_timeout = \"1h\"\ntimeout = \"1h\"\n\
+         [[route]]\npath = \"/\"\nkind = \"app\"\napp = \"rr\"\nbuffer = {buffer}\n"
+    );
+    start(driver, &text, |folder| write(folder, "goridge.php", WORKER))
+}
+
+drivers!(
+    in_development_streams_of_events_of_a_worker_of_roadrunner_end_with_its_code,
+    |driver: DriverName| {
+        if !php() {
+            return;
+        }
+        for buffer in [true, false] {
+            let site = changing(driver, buffer);
+            let mut stream = site.client();
+            stream.send("GET /events HTTP/1.1\r\nHost: a\r\n\r\n").until(b"data: first").unwrap();
+            let mut held = site.client();
+            held.send("GET /held HTTP/1.1\r\nHost: a\r\n\r\n");
+            wait_until("the request", || site.path("held").exists());
+            site.replace("goridge.php", WORKER.replace("'one'", "'two, and longer'"));
+            told(&site, "generation 2 serves");
+            // It ends well, so that the page asks again, and gets the new code. The old code learns of it.
+            assert!(stream.until(b"\r\n0\r\n\r\n").is_some(), "{buffer}");
+            wait_until("the old code", || site.path("left").exists());
+            assert_eq!(site.client().get("/version").text(), "two, and longer");
+            // A request in progress is finished by the old code.
+            site.write("go", "");
+            assert_eq!(held.reply().text(), "one", "{buffer}");
+            let has = |state| !workers(&site, state).is_empty();
+            wait_until("the end of the old workers", || !has("draining") && !has("stopping"));
+        }
+    }
+);
+
+drivers!(a_worker_of_roadrunner_that_is_silent_learns_that_its_client_has_left, |driver: DriverName| {
+    if !php() {
+        return;
+    }
+    let site = site(driver, "workers = 1\ntimeout = \"1h\"");
+    let mut stream = site.client();
+    stream.send("GET /events HTTP/1.1\r\nHost: a\r\n\r\n").until(b"data: first").unwrap();
+    drop(stream);
+    wait_until("the worker", || site.path("left").exists());
+    assert_eq!(site.client().get("/version").text(), "one");
+});
+
+#[test]
+fn each_line_of_a_worker_with_one_request_at_a_time_has_the_id_of_the_request_that_printed_it() {
+    if !php() {
+        return;
+    }
+    let text = "request_id = \"X-Request-Id\"\n[[app]]\nname = \"rr\"\nprotocol = \"goridge\"\n\
+                command = [\"php\", \"goridge.php\"]\nworkers = 1\n[[route]]\npath = \"/\"\nkind = \"app\"\napp = \"rr\"\n";
+    let site = start(DriverName::Epoll, text, |folder| write(folder, "goridge.php", WORKER));
+    let mut client = site.client();
+    // More than are read at once.
+    let ids: Vec<String> = (0..200)
+        .map(|number| client.get(&format!("/prints?number={number};")))
+        .map(|reply| reply.header("X-Request-Id").unwrap().to_owned())
+        .collect();
+    // A line without an end is one when more is printed.
+    client.get("/prints?number=last;");
+    for (number, id) in ids.iter().enumerate() {
+        for text in [format!("of number={number};"), format!("its end, of number={number};")] {
+            assert_eq!(told(&site, &format!(": {text}")), format!("app rr[0] {id}: {text}"));
+        }
+    }
+}

@@ -1,6 +1,7 @@
 //! PHP over FastCGI: a peer that is nothing but a socket, `php-cgi` processes that the server starts, and
 //! php-fpm.
 
+use crate::apps::workers;
 use crate::support::{Client, Site, behind, start, wait_until, write};
 use ringroad_engine::DriverName;
 use std::collections::HashMap;
@@ -515,3 +516,63 @@ fn php_fpm_serves_on_every_driver_with_kept_connections_and_without() {
         }
     }
 }
+
+/// A page that sends events for as long as there is a client.
+const EVENTS: &str = r#"<?php
+ignore_user_abort(true);
+if ($_SERVER['REQUEST_URI'] !== '/events') {
+    exit('one');
+}
+header('Content-Type: text/event-stream');
+echo "data: first\n\n";
+while (flush() || !connection_aborted()) {
+    usleep(10000);
+    echo ":\n\n";
+}
+touch(__DIR__ . '/left');
+"#;
+
+drivers!(a_php_cgi_process_is_free_when_a_client_has_left_a_stream_that_goes_on, |driver: DriverName| {
+    if !installed("php-cgi") {
+        return;
+    }
+    let text = "[[app]]\nname = \"site\"\ncommand = [\"php-cgi\", \"-d\", \"output_buffering=0\"]\nprotocol = \"fastcgi\"\n\
+                workers = 1\nqueue_timeout = \"2m\"\ntimeout = \"1h\"\n\
+                [[route]]\npath = \"/\"\nkind = \"php\"\nroot = \"www\"\napp = \"site\"\n";
+    let site = start(driver, text, |folder| {
+        std::fs::create_dir(folder.join("www")).unwrap();
+        write(folder, "www/index.php", EVENTS);
+    });
+    let mut stream = site.client();
+    stream.send("GET /events HTTP/1.1\r\nHost: a\r\n\r\n").until(b"data: first").unwrap();
+    drop(stream);
+    // It waits for the process, which has ended its stream by itself.
+    assert_eq!(site.client().get("/").text(), "one");
+    assert!(site.path("www/left").exists());
+});
+
+drivers!(in_development_streams_of_events_of_php_cgi_end_with_its_code, |driver: DriverName| {
+    if !installed("php-cgi") {
+        return;
+    }
+    for buffer in [true, false] {
+        let text = format!(
+            "control = \"control.sock\"\n[[app]]\nname = \"site\"\ncommand = [\"php-cgi\", \"-d\", \"output_buffering=0\"]\nprotocol = \"fastcgi\"\nworkers = 1\n\
+             dev = true\nqueue_timeout = \"2m\"\nstop_timeout = \"1h\"\ntimeout = \"1h\"\n\
+             [[route]]\npath = \"/\"\nkind = \"php\"\nroot = \"www\"\napp = \"site\"\nbuffer = {buffer}\n"
+        );
+        let site = start(driver, &text, |folder| {
+            std::fs::create_dir(folder.join("www")).unwrap();
+            write(folder, "www/index.php", EVENTS);
+        });
+        let mut stream = site.client();
+        stream.send("GET /events HTTP/1.1\r\nHost: a\r\n\r\n").until(b"data: first").unwrap();
+        site.replace("www/index.php", EVENTS.replace("'one'", "'two, and longer'"));
+        told(&site, "generation 2 serves");
+        assert!(stream.until(b"\r\n0\r\n\r\n").is_some(), "{buffer}");
+        assert_eq!(site.client().get("/").text(), "two, and longer");
+        wait_until("the old code", || site.path("www/left").exists());
+        let has = |state| !workers(&site, state).is_empty();
+        wait_until("the end of the old worker", || !has("draining") && !has("stopping"));
+    }
+});

@@ -1,6 +1,6 @@
 //! Programs with Swoole's classes, in plain PHP: behind the server, and by themselves.
 
-use crate::app_sockets::{TEXT, frame, next, open};
+use crate::app_sockets::{TEXT, closed, frame, next, open};
 use crate::apps::{ask, workers as ready};
 use crate::support::{Client, Site, behind, start, wait_until, write};
 use crate::tls::Authority;
@@ -500,3 +500,184 @@ fn requests_of_coroutines_overlap() {
     let mut alone = Alone::start(folder.path(), &program);
     assert_eq!(alone.line(), "0 1 2 3 4 5 6 7 8 9");
 }
+
+/// A server in development.
+const CHANGING: &str = r#"<?php
+$server = new Swoole\WebSocket\Server('127.0.0.1', 9501);
+$server->on('message', fn ($server, $frame) => $server->push($frame->fd, 'one'));
+$server->on('request', function ($request, $response) {
+    switch ($request->server['request_uri']) {
+        case '/events':
+            $response->header('Content-Type', 'text/event-stream');
+            $response->write("data: first\n\n");
+            do {
+                Co::sleep(0.005);
+            } while ($response->write(":\n\n"));
+            touch('left');
+            return;
+        case '/held':
+            touch('held');
+            while (!file_exists('go')) {
+                Co::sleep(0.005);
+            }
+    }
+    $response->end('one');
+});
+$server->start();
+"#;
+
+drivers!(in_development_open_streams_of_a_server_of_swoole_end_with_its_code, |driver: DriverName| {
+    if !php() {
+        return;
+    }
+    let text = "control = \"control.sock\"\n[[app]]\nname = \"web\"\napp = \"server.php\"\nworkers = 1\ndev = true\n\
+                queue_timeout = \"2m\"\nstop_timeout = \"1h\"\n[[route]]\npath = \"/\"\nkind = \"app\"\napp = \"web\"\n";
+    let site = start(driver, text, |folder| write(folder, "server.php", CHANGING));
+    let mut stream = site.client();
+    stream.send("GET /events HTTP/1.1\r\nHost: a\r\n\r\n").until(b"data: first").unwrap();
+    let (mut socket, _) = open(&site, "/", "");
+    socket.send(frame(TEXT, true, b"which"));
+    assert_eq!(next(&mut socket), (TEXT, b"one".to_vec()));
+    let mut held = site.client();
+    held.send("GET /held HTTP/1.1\r\nHost: a\r\n\r\n");
+    wait_until("the request", || site.path("held").exists());
+    site.replace("server.php", CHANGING.replace("'one'", "'two, and longer'"));
+    told(&site, "generation 2 serves");
+    assert!(stream.until(b"\r\n0\r\n\r\n").is_some());
+    assert_eq!(closed(&mut socket).0, 1012);
+    wait_until("the old code", || site.path("left").exists());
+    assert_eq!(site.client().get("/").text(), "two, and longer");
+    // A request in progress is finished by the old code.
+    site.write("go", "");
+    assert_eq!(held.reply().text(), "one");
+    let has = |state| !ready(&site, state).is_empty();
+    wait_until("the end of the old worker", || !has("draining") && !has("stopping"));
+});
+
+/// A program that prints, with several requests at once.
+const PRINTS: &str = r#"<?php
+$server = new Swoole\WebSocket\Server('127.0.0.1', 9501);
+$server->on('message', function ($server, $frame) {
+    echo "of a message\n";
+    $server->push($frame->fd, 'printed');
+});
+$server->on('request', function ($request, $response) {
+    switch ($request->server['request_uri']) {
+        case '/waits':
+            echo 'half ';
+            touch('waiting');
+            while (!file_exists('go')) {
+                Co::sleep(0.005);
+            }
+            echo "a line\n";
+            break;
+        case '/prints':
+            // A program that looks for output buffers of others.
+            while (ob_get_level() > 0) {
+                ob_end_clean();
+            }
+            break;
+        case '/many':
+            print_r(['key' => ['of an array']]);
+            fwrite(STDERR, "to standard error\n");
+            system('echo of another process');
+            $done = new Swoole\Coroutine\Channel(1);
+            go(function () use ($done) {
+                Co::sleep(0.001);
+                echo "of a coroutine\n";
+                $done->push(true);
+            });
+            $done->pop();
+            ob_start();
+            echo 'never shown';
+            ob_end_clean();
+            go(function () {
+                while (!file_exists('over')) {
+                    Co::sleep(0.005);
+                }
+                echo "later\n";
+            });
+            break;
+        case '/raises':
+            throw new RuntimeException("raised\nin two lines");
+    }
+    echo 'no end of a line';
+    $response->end('ok');
+});
+$server->start();
+"#;
+
+#[test]
+fn each_line_that_php_prints_for_a_request_has_its_id_however_many_there_are_at_once() {
+    if !php() {
+        return;
+    }
+    let text = "request_id = \"X-Request-Id\"\n[[app]]\nname = \"web\"\napp = \"server.php\"\nworkers = 1\n\
+                [[route]]\npath = \"/\"\nkind = \"app\"\napp = \"web\"\n";
+    let site = start(DriverName::Epoll, text, |folder| write(folder, "server.php", PRINTS));
+    // Of two streams, which come each in its own order.
+    let lines_to = |ends: &[&str]| {
+        let mut lines: Vec<String> = Vec::new();
+        while !ends.iter().all(|end| lines.iter().any(|line| line.ends_with(end))) {
+            lines.push(site.event().to_string());
+        }
+        lines.retain(|line| line.starts_with("app web[0]"));
+        lines
+    };
+    let mut waits = site.client();
+    waits.send("GET /waits HTTP/1.1\r\nHost: a\r\n\r\n");
+    wait_until("the request", || site.path("waiting").exists());
+    // Another one between the two halves of a line.
+    let id = |path: &str| site.client().get(path).header("X-Request-Id").unwrap().to_owned();
+    let many = id("/many");
+    let lines = lines_to(&["no end of a line", "to standard error", "of a coroutine"]);
+    for part in ["Array", "    [key] => Array", "            [0] => of an array", "of a coroutine"] {
+        assert!(lines.contains(&format!("app web[0] {many}: {part}")), "{part}: {lines:?}");
+    }
+    assert!(lines.iter().all(|line| line.contains(&format!(" {many}: "))), "{lines:?}");
+    // A coroutine that outlives its request belongs to none.
+    site.write("over", "");
+    assert_eq!(lines_to(&["later"]).last().unwrap(), "app web[0]: later");
+    let raises = id("/raises");
+    let lines = lines_to(&[": #1 {main}"]);
+    assert!(lines.iter().any(|line| line.contains(&format!(" {raises}: in two lines in "))), "{lines:?}");
+    assert!(lines.iter().all(|line| line.contains(&format!(" {raises}: "))), "{lines:?}");
+    // One that has ended all buffers has its lines marked from the next request on.
+    id("/prints");
+    let line = format!("app web[0] {}: no end of a line", id("/"));
+    assert!(lines_to(&[&line]).contains(&line));
+    let (mut socket, head) = open(&site, "/", "");
+    socket.send(frame(TEXT, true, b"print"));
+    assert_eq!(next(&mut socket), (TEXT, b"printed".to_vec()));
+    let session = head.header("X-Request-Id").unwrap();
+    let line = lines_to(&["of a message"]).pop().unwrap();
+    assert_eq!(line, format!("app web[0] {session}: of a message"));
+    site.write("go", "");
+    let waited = waits.reply().header("X-Request-Id").unwrap().to_owned();
+    let lines = lines_to(&["half a line"]);
+    assert_eq!(lines.last().unwrap(), &format!("app web[0] {waited}: half a line"));
+}
+
+drivers!(a_worker_that_ends_in_a_request_is_told_with_its_status, |driver: DriverName| {
+    if !php() {
+        return;
+    }
+    // What a program has registered for its end takes its time.
+    let program = "<?php $server = new Swoole\\Http\\Server('127.0.0.1', 9501);
+        $server->on('request', function ($request, $response) {
+            if ($request->server['request_uri'] === '/') {
+                return $response->end('here');
+            }
+            register_shutdown_function(function () {
+                usleep(200000);
+                touch('ended');
+            });
+            exit(4);
+        });
+        $server->start();";
+    let site = site(driver, program);
+    site.client().send("GET /exit HTTP/1.1\r\nHost: a\r\n\r\n").reply();
+    while !site.event().to_string().contains("app web[0]: died: exit status: 4") {}
+    assert!(site.path("ended").exists());
+    assert_eq!(site.client().get("/").text(), "here");
+});
