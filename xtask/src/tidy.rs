@@ -53,6 +53,7 @@ const ENGINE_LEVELS: &[(&str, u32)] = &[
     ("pages", 0),
     ("file_part", 0),
     ("fork", 0),
+    ("parked", 0),
     ("error", 1),
     ("pool", 1),
     ("wheel", 1),

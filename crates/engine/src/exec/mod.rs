@@ -21,7 +21,7 @@ pub use builder::Builder;
 pub use remote::{Gone, Remote, RemoteTask};
 pub use runtime::{Runtime, Stuck, run};
 pub(crate) use task::in_destructor;
-pub use task::{JoinError, JoinHandle};
+pub use task::{CancelHandle, JoinError, JoinHandle};
 
 use crate::caller::Caller;
 use crate::clock::{Clock, Moment, Until};
@@ -479,6 +479,13 @@ impl Core {
     fn cancel_task(&self, index: u32, generation: u32) {
         let mut tasks = self.tasks.borrow_mut();
         let Some(slot) = tasks.alive(index, generation) else { return };
+        if slot.detached && matches!(slot.place, Place::Idle(_)) {
+            // No handle is left that would free the slot, or receive a panic.
+            let freed = tasks.free(index);
+            drop(tasks);
+            drop_quietly(freed);
+            return;
+        }
         let task = match &mut slot.place {
             Place::Idle(_) => match std::mem::replace(&mut slot.place, Place::Failed(JoinError::Cancelled)) {
                 Place::Idle(task) => task,

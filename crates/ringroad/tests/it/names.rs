@@ -106,7 +106,7 @@ fn what_tasks_and_threads_share_has_names() {
         CancelOnDrop, CancellationToken, Mutex, Notify, OnceCell, RwLock, Semaphore, WaitGroup, broadcast,
         watch,
     };
-    use ringroad::task::Blocking;
+    use ringroad::task::{Blocking, CancelHandle};
     use ringroad::time::{Interval, MissedTick, Sleep, Timeout, interval};
     use ringroad::{JoinSet, RemoteTask, TaskLocal};
     let ran: Result<(), Error> = ringroad::run(async {
@@ -125,7 +125,10 @@ fn what_tasks_and_threads_share_has_names() {
         slept.await.unwrap();
         let called: Blocking<u8> = spawn_blocking(|| 1);
         assert_eq!(called.await.unwrap(), 1);
-        let _: JoinSet<u8> = JoinSet::new();
+        let mut set: JoinSet<u8> = JoinSet::new();
+        let handle: CancelHandle = set.spawn(std::future::pending());
+        handle.cancel();
+        assert!(set.try_join_next().unwrap().unwrap_err().is_cancelled());
     });
     ran.unwrap();
     let _: Option<(RemoteTask<u8>, &TaskLocal<u8>)> = None;
