@@ -16,6 +16,7 @@
 //! | a value behind a lock | [`Mutex`], [`RwLock`] |
 //! | a value that is made when it is first needed | [`OnceCell`] |
 //! | at most N at once | [`Semaphore`] |
+//! | "all of them are here" | [`Barrier`] |
 //! | "all of them are done" | [`WaitGroup`] |
 //!
 //! Waiting tasks are served in order, with one exception: a task that arrives while there is room may be
@@ -48,6 +49,7 @@
 //! # Ok::<(), ringroad_engine::Error>(())
 //! ```
 
+mod barrier;
 mod bounded;
 pub mod broadcast;
 pub mod budget;
@@ -60,12 +62,15 @@ mod unbounded;
 mod wait_group;
 pub mod watch;
 
+pub use barrier::Barrier;
 pub use bounded::{
     Receiver, RecvError, SendError, Sender, TryRecvError, TrySendError, WeakReceiver, WeakSender, bounded,
 };
 pub use cancel::{CancelOnDrop, CancellationToken};
 pub use lock::{Mutex, MutexGuard, MutexGuardArc, Semaphore, SemaphoreGuard, SemaphoreGuardArc};
 pub use notify::Notify;
-pub use read_write::{OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub use read_write::{
+    OnceCell, RwLock, RwLockReadGuard, RwLockReadGuardArc, RwLockWriteGuard, RwLockWriteGuardArc,
+};
 pub use unbounded::{RecvUnbounded, UnboundedReceiver, UnboundedSender, unbounded};
 pub use wait_group::{WaitGroup, Work};

@@ -24,6 +24,7 @@ impl<T> Mutex<T> {
     }
 
     /// Locks; the guard keeps the lock itself alive.
+    #[doc(alias = "lock_owned")]
     pub async fn lock_arc(self: &Arc<Self>) -> MutexGuardArc<T> {
         counted(self.shared().lock_arc()).await
     }
@@ -52,6 +53,7 @@ impl<T: ?Sized> Mutex<T> {
     }
 
     /// Locks on a thread without a runtime; blocks.
+    #[doc(alias = "blocking_lock")]
     pub fn lock_blocking(&self) -> MutexGuard<'_, T> {
         self.0.lock_blocking()
     }

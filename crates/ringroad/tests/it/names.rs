@@ -11,6 +11,7 @@ use ringroad::{
     JoinHandle, Lease, Pages, Remote, Runtime, Stuck, UnknownDriver, ZeroCopy, blocking, choose, driver_info,
     fs,
 };
+use std::sync::Arc;
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -59,7 +60,7 @@ fn tasks_channels_and_calls_have_names() {
     let remote: Remote = runtime.remote();
     runtime
         .block_on(async {
-            let (sender, receiver): (oneshot::Sender<u8>, oneshot::AsyncReceiver<u8>) = oneshot::channel();
+            let (sender, receiver): (oneshot::Sender<u8>, oneshot::Receiver<u8>) = oneshot::channel();
             let task: JoinHandle<u8> = spawn(async move { receiver.await.unwrap() });
             sender.send(7).unwrap();
             let joined: Result<u8, JoinError> = task.await;
@@ -103,8 +104,8 @@ fn drivers_are_chosen_and_simulated() {
 #[test]
 fn what_tasks_and_threads_share_has_names() {
     use ringroad::sync::{
-        CancelOnDrop, CancellationToken, Mutex, Notify, OnceCell, RwLock, Semaphore, WaitGroup, broadcast,
-        watch,
+        Barrier, CancelOnDrop, CancellationToken, Mutex, Notify, OnceCell, RwLock, RwLockReadGuardArc,
+        RwLockWriteGuardArc, Semaphore, WaitGroup, broadcast, watch,
     };
     use ringroad::task::{Blocking, CancelHandle};
     use ringroad::time::{Interval, MissedTick, Sleep, Timeout, interval};
@@ -129,6 +130,12 @@ fn what_tasks_and_threads_share_has_names() {
         let handle: CancelHandle = set.spawn(std::future::pending());
         handle.cancel();
         assert!(set.try_join_next().unwrap().unwrap_err().is_cancelled());
+        assert!(Barrier::new(1).wait().await);
+        let lock = Arc::new(RwLock::new(1));
+        let read: RwLockReadGuardArc<u8> = lock.read_arc().await;
+        drop(read);
+        let write: RwLockWriteGuardArc<u8> = lock.write_arc().await;
+        drop(write);
     });
     ran.unwrap();
     let _: Option<(RemoteTask<u8>, &TaskLocal<u8>)> = None;

@@ -2,7 +2,9 @@
 //! sets of tasks, intervals, and tasks of another thread with an output.
 
 use crate::support::{poll_once, runtime};
-use ringroad_engine::sync::{CancellationToken, Notify, OnceCell, RwLock, broadcast, oneshot, watch};
+use ringroad_engine::sync::{
+    Barrier, CancellationToken, Notify, OnceCell, RwLock, broadcast, oneshot, watch,
+};
 use ringroad_engine::time::{MissedTick, interval, now, sleep, sleep_until, timeout, timeout_at};
 use ringroad_engine::{CancelHandle, JoinError, JoinSet, spawn, yield_now};
 use std::cell::{Cell, RefCell};
@@ -353,6 +355,90 @@ scenario!(a_task_of_another_thread_is_cancelled_by_its_handle, |case| async move
     }
     assert!(other.join().unwrap());
     assert_eq!(Arc::strong_count(&held), 1);
+});
+
+everywhere!(a_barrier_lets_all_through_when_the_last_one_arrives, |_| async {
+    let barrier = Rc::new(Barrier::new(3));
+    let mut set = JoinSet::new();
+    for _ in 0..2 {
+        let barrier = Rc::clone(&barrier);
+        set.spawn(async move { [barrier.wait().await, barrier.wait().await] });
+    }
+    for _ in 0..10 {
+        yield_now().await;
+    }
+    assert!(set.try_join_next().is_none());
+    let mine = [barrier.wait().await, barrier.wait().await];
+    let mut all = set.join_all().await;
+    all.push(mine);
+    for round in 0..2 {
+        assert_eq!(all.iter().filter(|leads| leads[round]).count(), 1);
+    }
+});
+
+scenario!(ends_of_channels_are_closed_marked_and_made_anew, |_| async {
+    let (mut sender, mut receiver) = oneshot::channel::<u8>();
+    receiver.close();
+    sender.closed().await;
+    assert_eq!(sender.send(1).unwrap_err().into_inner(), 1);
+    let (sender, mut receiver) = oneshot::channel();
+    sender.send(2).unwrap();
+    receiver.close();
+    assert_eq!(receiver.recv_blocking(), Ok(2));
+    let (sender, mut receiver) = watch::channel(1);
+    assert_eq!((receiver.has_changed(), sender.sender_count()), (Ok(false), 1));
+    receiver.mark_changed();
+    receiver.changed().await.unwrap();
+    sender.send(2).unwrap();
+    receiver.mark_unchanged();
+    assert_eq!(receiver.has_changed(), Ok(false));
+    assert!(receiver.same_channel(&sender.subscribe()) && sender.same_channel(&sender.clone()));
+    let (sender, mut receiver) = broadcast::channel(4);
+    sender.send(1).unwrap();
+    let (mut clone, mut anew) = (receiver.clone(), receiver.resubscribe());
+    sender.send(2).unwrap();
+    assert_eq!((receiver.recv_blocking(), clone.try_recv(), anew.try_recv()), (Ok(1), Ok(1), Ok(2)));
+});
+
+everywhere!(a_lock_is_kept_alive_by_its_guard, |_| async {
+    let lock = Arc::new(RwLock::from(1));
+    let (one, other) = (lock.read_arc().await, lock.try_read_arc().unwrap());
+    assert!(lock.try_write_arc().is_none());
+    let writes = spawn({
+        let lock = Arc::clone(&lock);
+        async move { *lock.write_arc().await += 1 }
+    });
+    yield_now().await;
+    assert_eq!(*one + *other, 2);
+    drop((one, other));
+    writes.await.unwrap();
+    let guard = lock.read_arc().await;
+    drop(lock);
+    assert_eq!(*guard, 2);
+});
+
+scenario!(a_sleep_and_an_interval_begin_anew, |_| async {
+    let mut nap = sleep(Duration::from_secs(3600));
+    assert!(poll_once(pin!(&mut nap)).await.is_none());
+    nap.reset(ms(2));
+    let begin = now();
+    (&mut nap).await;
+    assert!(now() >= begin + ms(2));
+    nap.reset(ms(2));
+    (&mut nap).await;
+    assert!(now() >= begin + ms(4));
+    let mut ticks = interval(Duration::from_secs(3600));
+    ticks.tick().await;
+    for _ in 0..2 {
+        ticks.reset_immediately();
+        assert!(ticks.tick().await <= now());
+    }
+    let begin = now();
+    ticks.reset_after(ms(3));
+    assert!(ticks.tick().await >= begin + ms(3));
+    ticks.reset_at(begin);
+    assert_eq!(ticks.tick().await, begin);
+    assert_eq!(ticks.missed_tick(), MissedTick::Burst);
 });
 
 scenario!(an_interval_ticks_at_whole_periods_and_never_early, |_| async {
