@@ -69,10 +69,10 @@ const ENGINE_LEVELS: &[(&str, u32)] = &[
     ("blocking", 8),
     ("join_set", 8),
     ("signal", 8),
-    ("sync", 8),
     ("time", 8),
     ("fs", 9),
     ("net", 9),
+    ("sync", 9),
     ("poll_fd", 10),
     ("workers", 10),
 ];

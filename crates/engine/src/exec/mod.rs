@@ -169,6 +169,19 @@ pub(crate) fn take_answer() -> bool {
     })
 }
 
+/// Returns an answer to the current task's budget that [`take_answer`] has taken in the same poll: there was
+/// no result.
+#[inline]
+pub(crate) fn give_answer_back() {
+    CURRENT.with(|current| {
+        if let Some(core) = &**current.borrow()
+            && let Some(io) = core.io.borrow_mut().as_mut()
+        {
+            io.answers_left += 1;
+        }
+    });
+}
+
 /// Returns the runtime that runs on this thread, if any.
 fn current() -> Option<Rc<Core>> {
     CURRENT.with(|current| (**current.borrow()).clone())

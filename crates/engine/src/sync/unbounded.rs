@@ -16,7 +16,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
-use super::budget::{counted, poll_counted};
+use super::budget::{counted, poll_leaf};
 use super::{RecvError, SendError, TryRecvError};
 use crate::exec::in_destructor;
 use crate::parked::block_on;
@@ -217,7 +217,7 @@ impl<T> UnboundedReceiver<T> {
     /// As [`recv`](Self::recv), for hand-written futures.
     #[inline]
     pub fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Result<T, RecvError>> {
-        poll_counted(context, |context| self.poll_uncounted(context))
+        poll_leaf(context, |context| self.poll_uncounted(context))
     }
 
     #[inline]
@@ -336,38 +336,13 @@ impl<T> fmt::Debug for UnboundedReceiver<T> {
 #[cfg(all(test, ringroad_loom))]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use super::super::model::{check_three_threads, waited};
     use super::*;
-    use loom::sync::Condvar;
     use loom::thread;
-    use std::task::Wake;
 
-    /// Wakes a waiting task in a loom model.
-    struct Bell(Mutex<bool>, Condvar);
-
-    impl Wake for Bell {
-        fn wake(self: std::sync::Arc<Bell>) {
-            *self.0.lock().unwrap() = true;
-            self.1.notify_one();
-        }
-    }
-
-    /// Receives to the end. A lost wake is a deadlock, which loom reports.
+    /// Receives to the end.
     fn received(receiver: &mut UnboundedReceiver<u32>) -> Vec<u32> {
-        let bell = std::sync::Arc::new(Bell(Mutex::new(false), Condvar::new()));
-        let waker = Waker::from(std::sync::Arc::clone(&bell));
-        let mut all = Vec::new();
-        loop {
-            match receiver.poll_recv(&mut Context::from_waker(&waker)) {
-                Poll::Ready(Ok(message)) => all.push(message),
-                Poll::Ready(Err(RecvError)) => return all,
-                Poll::Pending => {
-                    let mut rung = bell.0.lock().unwrap();
-                    while !std::mem::take(&mut *rung) {
-                        rung = bell.1.wait(rung).unwrap();
-                    }
-                }
-            }
-        }
+        std::iter::from_fn(|| waited(|context| receiver.poll_recv(context)).ok()).collect()
     }
 
     #[test]
@@ -382,11 +357,7 @@ mod tests {
 
     #[test]
     fn messages_of_two_senders_arrive_and_the_end_follows_both() {
-        // All orders of three threads take hours; three preemptions take seconds and still find the known
-        // mistakes.
-        let mut model = loom::model::Builder::new();
-        model.preemption_bound = Some(3);
-        model.check(|| {
+        check_three_threads(|| {
             let (sender, mut receiver) = unbounded();
             let other = sender.clone();
             let one = thread::spawn(move || sender.send(1).unwrap());

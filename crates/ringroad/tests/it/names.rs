@@ -104,8 +104,9 @@ fn drivers_are_chosen_and_simulated() {
 #[test]
 fn what_tasks_and_threads_share_has_names() {
     use ringroad::sync::{
-        Barrier, CancelOnDrop, CancellationToken, Mutex, Notify, OnceCell, RwLock, RwLockReadGuardArc,
-        RwLockWriteGuardArc, Semaphore, WaitGroup, broadcast, watch,
+        Barrier, CancelOnDrop, CancellationToken, Mutex, Notify, OnceCell, OwnedPermit, Permit, RwLock,
+        RwLockReadGuardArc, RwLockWriteGuardArc, Semaphore, SemaphoreGuard, SemaphoreGuardArc,
+        SendTimeoutError, TrySendError, WaitGroup, WeakReceiver, WeakSender, broadcast, watch,
     };
     use ringroad::task::{Blocking, CancelHandle};
     use ringroad::time::{Interval, MissedTick, Sleep, Timeout, interval};
@@ -130,6 +131,21 @@ fn what_tasks_and_threads_share_has_names() {
         let handle: CancelHandle = set.spawn(std::future::pending());
         handle.cancel();
         assert!(set.try_join_next().unwrap().unwrap_err().is_cancelled());
+        let (sender, receiver): (sync::Sender<u8>, sync::Receiver<u8>) = sync::bounded(1);
+        let permit: Permit<'_, u8> = sender.reserve().await.unwrap();
+        drop(permit);
+        let permit: OwnedPermit<u8> = sender.clone().reserve_owned().await.unwrap();
+        permit.send(1).unwrap();
+        let late: Result<(), SendTimeoutError<u8>> = sender.send_timeout(2, Duration::ZERO).await;
+        assert_eq!(late, Err(SendTimeoutError::Elapsed(2)));
+        let full: Result<(), TrySendError<u8>> = sender.try_send(3);
+        assert!(full.is_err_and(|why| why.is_full()));
+        let ends: (WeakSender<u8>, WeakReceiver<u8>) = (sender.downgrade(), receiver.downgrade());
+        assert!(ends.0.upgrade().is_some() && ends.1.upgrade().is_some());
+        let semaphore = Arc::new(Semaphore::new(2));
+        let one: SemaphoreGuard<'_> = semaphore.acquire().await;
+        let other: SemaphoreGuardArc = semaphore.acquire_arc().await;
+        drop((one, other));
         assert!(Barrier::new(1).wait().await);
         let lock = Arc::new(RwLock::new(1));
         let read: RwLockReadGuardArc<u8> = lock.read_arc().await;
