@@ -11,16 +11,16 @@ use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, ExitCode, ExitStatus, Stdio};
 
-/// Every order of events at the inbox of a runtime, at the unbounded channel, between the threads driver and
-/// a worker of it, and at the blocking pool. Models of three threads are bounded in the interruptions of a
-/// thread; each says its bound.
+/// Every order of events at the inbox of a runtime, at the channels, at the semaphore, between the threads
+/// driver and a worker of it, and at the blocking pool. Models of three threads are bounded in the
+/// interruptions of a thread; each says its bound.
 pub(crate) fn loom(root: &Path) -> ExitCode {
     let mut cargo = cargo(root, "loom");
     // Loom's dependencies take longer to optimise than the models to run.
     cargo.args(["--config", "profile.dev.package.\"*\".opt-level=0"]);
     // A name of our own: some crates we depend on mean something else by plain `loom`, and do not compile
     // with it.
-    cargo.args(["test", "--package", "ringroad-engine", "--lib", "--", "inbox", "sync::unbounded"]);
+    cargo.args(["test", "--package", "ringroad-engine", "--lib", "--", "inbox", "sync::"]);
     cargo.args(["driver::threads::model", "blocking"]);
     cargo.env("RUSTFLAGS", "--cfg ringroad_loom");
     run("loom", cargo)

@@ -1,6 +1,6 @@
 //! A set of tasks that are joined in the order in which they end, and cancelled together.
 
-use crate::exec::{JoinError, JoinHandle, in_destructor, spawn};
+use crate::exec::{CancelHandle, JoinError, JoinHandle, in_destructor, spawn};
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -16,7 +16,9 @@ use std::task::{Context, Poll, Waker};
 ///
 /// Runtime::new(DriverName::Epoll)?.block_on(async {
 ///     let mut set = JoinSet::new();
-///     (1..=3).for_each(|number| set.spawn(async move { number * number }));
+///     for number in 1..=3 {
+///         set.spawn(async move { number * number });
+///     }
 ///     let mut sum = 0;
 ///     while let Some(joined) = set.join_next().await {
 ///         sum += joined.unwrap();
@@ -65,11 +67,12 @@ impl<T: 'static> JoinSet<T> {
         JoinSet { tasks: HashMap::new(), next: 0, ended: Rc::default() }
     }
 
-    /// Starts a task on the current runtime and adds it to the set.
+    /// Starts a task on the current runtime and adds it to the set. Returns a handle that cancels this task
+    /// alone; it is then joined as cancelled.
     ///
     /// # Panics
     /// Outside of a runtime.
-    pub fn spawn(&mut self, future: impl Future<Output = T> + 'static) {
+    pub fn spawn(&mut self, future: impl Future<Output = T> + 'static) -> CancelHandle {
         let id = self.next;
         self.next += 1;
         let report = Report { id, ended: Rc::clone(&self.ended) };
@@ -77,7 +80,9 @@ impl<T: 'static> JoinSet<T> {
             let _report = report;
             future.await
         });
+        let handle = task.cancel_handle();
         self.tasks.insert(id, task);
+        handle
     }
 
     /// Returns the number of tasks that were not joined.
@@ -94,6 +99,16 @@ impl<T: 'static> JoinSet<T> {
     /// loses nothing.
     pub async fn join_next(&mut self) -> Option<Result<T, JoinError>> {
         poll_fn(|context| self.poll_join_next(context)).await
+    }
+
+    /// Removes the next task that has ended; `None` if none has.
+    pub fn try_join_next(&mut self) -> Option<Result<T, JoinError>> {
+        let id = *self.ended.borrow().ids.front()?;
+        // It is `None` while the runtime is about to store the outcome.
+        let joined = self.tasks.get(&id)?.try_output()?;
+        self.ended.borrow_mut().ids.pop_front();
+        self.tasks.remove(&id);
+        Some(joined)
     }
 
     /// As [`join_next`](Self::join_next), for a hand-written future.
@@ -142,6 +157,7 @@ impl<T: 'static> JoinSet<T> {
     }
 
     /// Cancels every task. They are joined as cancelled, or with the output of those that had ended.
+    #[doc(alias = "abort_all")]
     pub fn cancel_all(&self) {
         self.tasks.values().for_each(JoinHandle::cancel);
     }
@@ -158,6 +174,15 @@ impl<T: 'static> JoinSet<T> {
         self.tasks.drain().for_each(|(_, task)| task.detach());
         // They report to a queue of their own, which goes with the last of them.
         self.ended = Rc::default();
+    }
+}
+
+/// Starts a task for each future.
+impl<F: Future + 'static> FromIterator<F> for JoinSet<F::Output> {
+    fn from_iter<I: IntoIterator<Item = F>>(futures: I) -> JoinSet<F::Output> {
+        let mut set = JoinSet::new();
+        futures.into_iter().for_each(|future| drop(set.spawn(future)));
+        set
     }
 }
 

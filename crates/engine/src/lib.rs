@@ -23,6 +23,7 @@ pub mod net;
 mod op;
 mod option;
 mod pages;
+mod parked;
 mod poll_fd;
 mod pool;
 pub mod signal;
@@ -46,8 +47,8 @@ pub use counters::Counters;
 pub use driver::features::{Features, ZeroCopy};
 pub use error::{Error, Result};
 pub use exec::{
-    Builder, Gone, JoinError, JoinHandle, Remote, RemoteTask, Runtime, Stuck, is_in_runtime, run, spawn,
-    yield_now,
+    Builder, CancelHandle, Gone, JoinError, JoinHandle, Remote, RemoteTask, Runtime, Stuck, is_in_runtime,
+    run, spawn, yield_now,
 };
 pub use file_part::FilePart;
 pub use join_set::JoinSet;

@@ -1,9 +1,10 @@
 //! Channels and locks for tasks of one or several runtimes, and for threads without a runtime.
 //!
 //! Nothing here depends on a driver: a wake from another thread goes through the runtime's inbox
-//! ([`crate::Remote`]). Bounded channels, broadcasts, locks, the semaphore and the oneshot wrap
-//! those of `async-channel`, `async-broadcast`, `async-lock` and `futures-channel`. The wait group is written
-//! here, since it is small, and so is the unbounded channel: for one receiver it does a third of the work.
+//! ([`crate::Remote`]). Broadcasts, locks and the oneshot wrap those of `async-broadcast`, `async-lock` and
+//! `futures-channel`. The rest is written here: the unbounded channel does a third of the work for its one
+//! receiver, the bounded one has permits ([`Sender::reserve`]), and the semaphore gives several permits at
+//! once.
 //!
 //! | for | use |
 //! |---|---|
@@ -16,11 +17,12 @@
 //! | a value behind a lock | [`Mutex`], [`RwLock`] |
 //! | a value that is made when it is first needed | [`OnceCell`] |
 //! | at most N at once | [`Semaphore`] |
+//! | "all of them are here" | [`Barrier`] |
 //! | "all of them are done" | [`WaitGroup`] |
 //!
 //! Waiting tasks are served in order, with one exception: a task that arrives while there is room may be
-//! served before one that was woken and has not run yet. Dropping a waiting future gives up its place and
-//! passes its wake-up on, so nothing is lost.
+//! served before one that was woken and has not run yet. A [`Semaphore`] and a [`Notify`] have no such
+//! exception. Dropping a waiting future gives up its place and passes its wake-up on, so nothing is lost.
 //!
 //! An operation that completes immediately counts against the task's budget, like I/O: after 64 of them in
 //! one poll the task yields, so that timers, I/O and other tasks run. So a task that always finds its channel
@@ -48,24 +50,33 @@
 //! # Ok::<(), ringroad_engine::Error>(())
 //! ```
 
+mod barrier;
 mod bounded;
 pub mod broadcast;
 pub mod budget;
 mod cancel;
+mod errors;
+mod line;
 mod lock;
+#[cfg(all(test, ringroad_loom))]
+mod model;
 mod notify;
 pub mod oneshot;
 mod read_write;
+mod semaphore;
 mod unbounded;
 mod wait_group;
 pub mod watch;
 
-pub use bounded::{
-    Receiver, RecvError, SendError, Sender, TryRecvError, TrySendError, WeakReceiver, WeakSender, bounded,
-};
+pub use barrier::Barrier;
+pub use bounded::{OwnedPermit, Permit, Receiver, Sender, WeakReceiver, WeakSender, bounded};
 pub use cancel::{CancelOnDrop, CancellationToken};
-pub use lock::{Mutex, MutexGuard, MutexGuardArc, Semaphore, SemaphoreGuard, SemaphoreGuardArc};
+pub use errors::{RecvError, SendError, SendTimeoutError, TryRecvError, TrySendError};
+pub use lock::{Mutex, MutexGuard, MutexGuardArc};
 pub use notify::Notify;
-pub use read_write::{OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub use read_write::{
+    OnceCell, RwLock, RwLockReadGuard, RwLockReadGuardArc, RwLockWriteGuard, RwLockWriteGuardArc,
+};
+pub use semaphore::{Semaphore, SemaphoreGuard, SemaphoreGuardArc};
 pub use unbounded::{RecvUnbounded, UnboundedReceiver, UnboundedSender, unbounded};
 pub use wait_group::{WaitGroup, Work};

@@ -38,6 +38,13 @@ pub struct Sleep {
 }
 
 impl Sleep {
+    /// Waits anew: for `span` from the next poll on. A task that awaits it must poll it again, as a loop
+    /// around a `select!` does.
+    pub fn reset(&mut self, span: Duration) {
+        self.end();
+        self.span = span;
+    }
+
     /// Returns whether it ends at its next poll: it has no length, or has ended before. Such a poll counts
     /// against the task's budget, or a loop of them would stop the runtime. The end of one that waits does
     /// not: a task that always uses its budget up still gets it.

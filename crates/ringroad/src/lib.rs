@@ -64,10 +64,10 @@ struct BesideAxum;
 #[cfg(feature = "sim")]
 pub use ringroad_engine::sim;
 pub use ringroad_engine::{
-    AnyBuf, Builder, Counters, DriverName, Error, Features, FilePart, Gone, IoBuf, IoBufMut, JoinError,
-    JoinHandle, JoinSet, Lease, Pages, PollFd, Remote, RemoteTask, Result, Runtime, Scope, Stuck, TaskLocal,
-    UnknownDriver, ZeroCopy, blocking, choose, driver_info, fs, net, run, signal, sync, task_local, time,
-    workers,
+    AnyBuf, Builder, CancelHandle, Counters, DriverName, Error, Features, FilePart, Gone, IoBuf, IoBufMut,
+    JoinError, JoinHandle, JoinSet, Lease, Pages, PollFd, Remote, RemoteTask, Result, Runtime, Scope, Stuck,
+    TaskLocal, UnknownDriver, ZeroCopy, blocking, choose, driver_info, fs, net, run, signal, sync,
+    task_local, time, workers,
 };
 
 /// Runs an async `main` on a runtime: `#[ringroad::main]`, or `#[ringroad::main(epoll)]` for one driver.
@@ -116,7 +116,7 @@ pub use ringroad_tls as tls;
 pub mod task {
     pub use ringroad_engine::blocking::Blocking;
     pub use ringroad_engine::{
-        JoinError, JoinHandle, JoinSet, Remote, RemoteTask, Scope, TaskLocal, is_in_runtime, spawn,
-        spawn_blocking, task_local, yield_now,
+        CancelHandle, JoinError, JoinHandle, JoinSet, Remote, RemoteTask, Scope, TaskLocal, is_in_runtime,
+        spawn, spawn_blocking, task_local, yield_now,
     };
 }

@@ -10,7 +10,7 @@ pub(crate) mod api {
     pub(crate) use ringroad_engine::{sync::Semaphore, time::sleep, yield_now};
     use std::future::Future;
 
-    pub(crate) use sync::oneshot::{AsyncReceiver as OnceReceiver, Sender as OnceSender};
+    pub(crate) use sync::oneshot::{Receiver as OnceReceiver, Sender as OnceSender};
     pub(crate) use sync::{
         Receiver, Sender, UnboundedReceiver, UnboundedSender, bounded, unbounded,
     };

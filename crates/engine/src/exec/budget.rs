@@ -1,7 +1,7 @@
 //! Counts what is ready at once against the budget of a task. `sync::budget` is its public place, and has the
 //! reason.
 
-use super::{count_answer, has_answers_left};
+use super::{count_answer, give_answer_back, has_answers_left, take_answer};
 use pin_project_lite::pin_project;
 use std::future::Future;
 use std::pin::Pin;
@@ -18,6 +18,23 @@ pub fn poll_counted<T>(context: &mut Context<'_>, poll: impl FnOnce(&mut Context
     let polled = poll(context);
     if polled.is_ready() {
         count_answer();
+    }
+    polled
+}
+
+/// As [`poll_counted`], for a `poll` that counts nothing itself: the budget is looked at once.
+#[inline]
+pub(crate) fn poll_leaf<T>(
+    context: &mut Context<'_>,
+    poll: impl FnOnce(&mut Context<'_>) -> Poll<T>,
+) -> Poll<T> {
+    if !take_answer() {
+        context.waker().wake_by_ref();
+        return Poll::Pending;
+    }
+    let polled = poll(context);
+    if polled.is_pending() {
+        give_answer_back();
     }
     polled
 }

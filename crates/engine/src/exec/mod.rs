@@ -21,7 +21,7 @@ pub use builder::Builder;
 pub use remote::{Gone, Remote, RemoteTask};
 pub use runtime::{Runtime, Stuck, run};
 pub(crate) use task::in_destructor;
-pub use task::{JoinError, JoinHandle};
+pub use task::{CancelHandle, JoinError, JoinHandle};
 
 use crate::caller::Caller;
 use crate::clock::{Clock, Moment, Until};
@@ -167,6 +167,19 @@ pub(crate) fn take_answer() -> bool {
         io.answers_left = io.answers_left.saturating_sub(1);
         is_left
     })
+}
+
+/// Returns an answer to the current task's budget that [`take_answer`] has taken in the same poll: there was
+/// no result.
+#[inline]
+pub(crate) fn give_answer_back() {
+    CURRENT.with(|current| {
+        if let Some(core) = &**current.borrow()
+            && let Some(io) = core.io.borrow_mut().as_mut()
+        {
+            io.answers_left += 1;
+        }
+    });
 }
 
 /// Returns the runtime that runs on this thread, if any.
@@ -479,6 +492,13 @@ impl Core {
     fn cancel_task(&self, index: u32, generation: u32) {
         let mut tasks = self.tasks.borrow_mut();
         let Some(slot) = tasks.alive(index, generation) else { return };
+        if slot.detached && matches!(slot.place, Place::Idle(_)) {
+            // No handle is left that would free the slot, or receive a panic.
+            let freed = tasks.free(index);
+            drop(tasks);
+            drop_quietly(freed);
+            return;
+        }
         let task = match &mut slot.place {
             Place::Idle(_) => match std::mem::replace(&mut slot.place, Place::Failed(JoinError::Cancelled)) {
                 Place::Idle(task) => task,

@@ -4,13 +4,13 @@
 
 use super::inbox::{Inbox, Message};
 use super::{Core, JoinError, spawn};
+use crate::parked::block_on;
 use futures_channel::oneshot;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
 
 /// A handle to a runtime for other threads.
 #[derive(Clone)]
@@ -83,9 +83,13 @@ impl Remote {
         F::Output: Send + 'static,
     {
         let (report, receiver) = oneshot::channel();
+        let started = Arc::new(OnceLock::new());
+        let tell = Arc::clone(&started);
         // `make` runs inside the task, so that a panic in it ends only that task.
         let call = Box::new(move || {
             let task = spawn(async move { make().await });
+            // Set once: by this call.
+            let _ = tell.set(task.place());
             spawn(async move {
                 // Fails if the handle was dropped: then the output is dropped here.
                 let _ = report.send(task.await);
@@ -93,7 +97,7 @@ impl Remote {
             .detach();
         });
         self.inbox.send(Message::Call(call)).map_err(|_| Gone)?;
-        Ok(RemoteTask { receiver })
+        Ok(RemoteTask { receiver, remote: self.clone(), started })
     }
 }
 
@@ -101,29 +105,32 @@ impl Remote {
 /// output, on any runtime; dropping it detaches the task.
 pub struct RemoteTask<T> {
     receiver: oneshot::Receiver<Result<T, JoinError>>,
+    remote: Remote,
+    /// The place of the task in its runtime, from its start on.
+    started: Arc<OnceLock<(u32, u32)>>,
 }
 
 impl<T> RemoteTask<T> {
+    /// Asks the task's runtime to cancel the task, as [`JoinHandle::cancel`](crate::JoinHandle::cancel) does
+    /// on its own thread. Awaiting this handle then returns [`JoinError::Cancelled`], or the output if the
+    /// task has ended before.
+    #[doc(alias = "abort")]
+    pub fn cancel(&self) {
+        let started = Arc::clone(&self.started);
+        // It comes behind the message that starts the task. A runtime that is gone has no task any more.
+        let _ = self.remote.call(move |core| {
+            if let Some((index, generation)) = started.get() {
+                core.cancel_task(*index, *generation);
+            }
+        });
+    }
+
     /// Waits for the output on a thread without a runtime; blocks.
     ///
     /// # Errors
     /// The task panicked, or its runtime was shut down.
     pub fn join_blocking(mut self) -> Result<T, JoinError> {
-        /// Ends the sleep of a thread.
-        struct Unpark(Thread);
-        impl Wake for Unpark {
-            fn wake(self: Arc<Self>) {
-                self.0.unpark();
-            }
-        }
-        let waker = Waker::from(Arc::new(Unpark(thread::current())));
-        loop {
-            match Pin::new(&mut self).poll(&mut Context::from_waker(&waker)) {
-                Poll::Ready(joined) => return joined,
-                // Returns at once if the waker was called meanwhile.
-                Poll::Pending => thread::park(),
-            }
-        }
+        block_on(|context| Pin::new(&mut self).poll(context))
     }
 }
 

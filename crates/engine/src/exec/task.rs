@@ -3,7 +3,7 @@
 use super::{Core, take_answer};
 use pin_project_lite::pin_project;
 use std::any::Any;
-use std::cell::Cell;
+use std::cell::{Cell, RefMut};
 use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
@@ -153,6 +153,30 @@ impl fmt::Display for JoinError {
 
 impl std::error::Error for JoinError {}
 
+impl JoinError {
+    /// Returns whether the task was cancelled.
+    pub fn is_cancelled(&self) -> bool {
+        matches!(self, JoinError::Cancelled)
+    }
+
+    /// Returns whether the task panicked.
+    pub fn is_panic(&self) -> bool {
+        matches!(self, JoinError::Panicked(_))
+    }
+
+    /// Returns the payload of the panic, for `std::panic::resume_unwind`.
+    ///
+    /// # Errors
+    /// The task did not panic: the error comes back.
+    #[doc(alias = "into_panic")]
+    pub fn try_into_panic(self) -> Result<Box<dyn Any + Send>, JoinError> {
+        match self {
+            JoinError::Panicked(payload) => Ok(payload),
+            other => Err(other),
+        }
+    }
+}
+
 /// The content of a slot in the slab.
 pub(super) enum Place {
     Free {
@@ -224,6 +248,12 @@ impl Tasks {
         self.slots.get_mut(index as usize).filter(|slot| slot.generation == generation)
     }
 
+    /// Returns whether the task has ended. Its output may not have been taken yet.
+    pub(super) fn is_over(&self, index: u32, generation: u32) -> bool {
+        let slot = self.slots.get(index as usize).filter(|slot| slot.generation == generation);
+        slot.is_none_or(|slot| matches!(slot.place, Place::Over(_) | Place::Failed(_)))
+    }
+
     /// Frees the slot; returns its content, for the caller to drop while nothing is borrowed.
     pub(super) fn free(&mut self, index: u32) -> (Place, Option<Waker>) {
         let next = self.free;
@@ -285,15 +315,82 @@ impl<T> JoinHandle<T> {
     /// Drops the task's future now, and cancels what it waits for. Memory that the kernel still uses is kept
     /// until the kernel has completed the operation. A task that has ended is not changed. Awaiting the
     /// handle then returns [`JoinError::Cancelled`], or the output if the task had ended.
+    #[doc(alias = "abort")]
     pub fn cancel(&self) {
         self.core.cancel_task(self.index, self.generation);
     }
 
     /// Returns whether the task has ended.
     pub fn is_finished(&self) -> bool {
-        let mut tasks = self.core.tasks.borrow_mut();
-        let slot = tasks.alive(self.index, self.generation);
-        !slot.is_some_and(|slot| matches!(slot.place, Place::Idle(_) | Place::Running { .. }))
+        self.core.tasks.borrow().is_over(self.index, self.generation)
+    }
+
+    /// Returns a handle that can only cancel the task, for as many places as need one. It works also after
+    /// this one was awaited, moved or detached.
+    #[doc(alias = "abort_handle")]
+    pub fn cancel_handle(&self) -> CancelHandle {
+        CancelHandle { core: Rc::clone(&self.core), index: self.index, generation: self.generation }
+    }
+
+    /// Returns the index and the generation of the task.
+    pub(super) fn place(&self) -> (u32, u32) {
+        (self.index, self.generation)
+    }
+
+    /// Returns the output, or the reason why there is none, if the task has ended and it was not returned
+    /// before. It counts against no budget.
+    pub(crate) fn try_output(&self) -> Option<Result<T, JoinError>>
+    where
+        T: 'static,
+    {
+        let tasks = self.core.tasks.borrow_mut();
+        let is_there = tasks.is_over(self.index, self.generation) && !self.is_done.replace(true);
+        is_there.then(|| self.take_output(tasks))
+    }
+}
+
+/// Cancels a task. Clones are of the same task; dropping them does not change it. Made by
+/// [`JoinHandle::cancel_handle`] and [`JoinSet::spawn`](crate::JoinSet::spawn).
+///
+/// ```
+/// use ringroad_engine::{DriverName, Runtime, spawn, yield_now};
+///
+/// Runtime::new(DriverName::Epoll)?.block_on(async {
+///     let task = spawn(std::future::pending::<()>());
+///     let handle = task.cancel_handle();
+///     let waiting = spawn(task);
+///     yield_now().await;
+///     assert!(!handle.is_finished());
+///     handle.cancel();
+///     assert!(handle.is_finished());
+///     assert!(waiting.await.unwrap().unwrap_err().is_cancelled());
+/// })?;
+/// # Ok::<(), ringroad_engine::Error>(())
+/// ```
+#[derive(Clone)]
+#[doc(alias = "AbortHandle")]
+pub struct CancelHandle {
+    core: Rc<Core>,
+    index: u32,
+    generation: u32,
+}
+
+impl CancelHandle {
+    /// As [`JoinHandle::cancel`].
+    #[doc(alias = "abort")]
+    pub fn cancel(&self) {
+        self.core.cancel_task(self.index, self.generation);
+    }
+
+    /// Returns whether the task has ended.
+    pub fn is_finished(&self) -> bool {
+        self.core.tasks.borrow().is_over(self.index, self.generation)
+    }
+}
+
+impl fmt::Debug for CancelHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CancelHandle({}.{})", self.index, self.generation)
     }
 }
 
@@ -312,43 +409,44 @@ impl<T: 'static> Future for JoinHandle<T> {
 
 impl<T: 'static> JoinHandle<T> {
     fn poll_output(&self, context: &mut Context<'_>) -> Poll<Result<T, JoinError>> {
-        let mut tasks = self.core.tasks.borrow_mut();
-        let slot = tasks.alive(self.index, self.generation);
-        let is_over =
-            slot.as_ref().is_none_or(|slot| matches!(slot.place, Place::Over(_) | Place::Failed(_)));
-        // An end counts against the budget of the task that waits for it; a wait does not.
-        if is_over && !take_answer() {
+        let tasks = self.core.tasks.borrow_mut();
+        if tasks.is_over(self.index, self.generation) {
+            // An end counts against the budget of the task that waits for it; a wait does not.
+            if take_answer() {
+                return Poll::Ready(self.take_output(tasks));
+            }
             drop(tasks);
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
-        let Some(slot) = slot else { return Poll::Ready(Err(JoinError::Cancelled)) };
-        match &mut slot.place {
+        drop(tasks);
+        // Cloning a waker is user code: do it while nothing is borrowed.
+        let waker = context.waker().clone();
+        let before = self.core.tasks.borrow_mut().joiners.insert(self.index, waker);
+        drop(before);
+        Poll::Pending
+    }
+
+    /// Frees the slot of the task, which has ended, and returns its output.
+    fn take_output(&self, mut tasks: RefMut<'_, Tasks>) -> Result<T, JoinError> {
+        let Some(slot) = tasks.alive(self.index, self.generation) else { return Err(JoinError::Cancelled) };
+        let output = match &mut slot.place {
             Place::Over(task) => {
                 let output = task.as_mut().output().and_then(|output| output.downcast_mut::<Option<T>>());
-                let output = output.and_then(Option::take);
-                let remains = tasks.free(self.index);
-                drop(tasks);
-                drop(remains);
-                Poll::Ready(output.ok_or(JoinError::Cancelled))
+                output.and_then(Option::take)
             }
-            Place::Failed(_) => {
-                let (place, joiner) = tasks.free(self.index);
-                drop(tasks);
-                drop(joiner);
-                match place {
-                    Place::Failed(why) => Poll::Ready(Err(why)),
-                    _ => Poll::Ready(Err(JoinError::Cancelled)),
-                }
+            _ => None,
+        };
+        let (place, joiner) = tasks.free(self.index);
+        drop(tasks);
+        drop(joiner);
+        match (output, place) {
+            (Some(output), place) => {
+                drop(place);
+                Ok(output)
             }
-            Place::Idle(_) | Place::Running { .. } | Place::Free { .. } => {
-                drop(tasks);
-                // Cloning a waker is user code: do it while nothing is borrowed.
-                let waker = context.waker().clone();
-                let before = self.core.tasks.borrow_mut().joiners.insert(self.index, waker);
-                drop(before);
-                Poll::Pending
-            }
+            (None, Place::Failed(why)) => Err(why),
+            (None, _) => Err(JoinError::Cancelled),
         }
     }
 }

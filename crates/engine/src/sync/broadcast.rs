@@ -76,16 +76,28 @@ pub struct Receiver<T> {
 }
 
 impl<T: Clone> Receiver<T> {
+    /// Makes a receiver of messages that are sent from now on. A [clone](Clone) receives also what waits for
+    /// this one.
+    pub fn resubscribe(&self) -> Receiver<T> {
+        Receiver { inner: self.inner.new_receiver() }
+    }
+
     /// Receives the next message; waits while there is none. Dropping the future loses nothing.
     ///
     /// # Errors
     /// [`RecvError::Lagged`]: so many messages were lost, and the next call returns the oldest one left.
     /// [`RecvError::Closed`]: every sender was dropped, and every message was received.
     pub async fn recv(&mut self) -> Result<T, RecvError> {
-        counted(self.inner.recv_direct()).await.map_err(|why| match why {
-            inner::RecvError::Overflowed(lost) => RecvError::Lagged(lost),
-            inner::RecvError::Closed => RecvError::Closed,
-        })
+        counted(self.inner.recv_direct()).await.map_err(told)
+    }
+
+    /// As [`recv`](Self::recv), on a thread without a runtime; blocks while there is no message.
+    ///
+    /// # Errors
+    /// As [`recv`](Self::recv).
+    #[doc(alias = "blocking_recv")]
+    pub fn recv_blocking(&mut self) -> Result<T, RecvError> {
+        self.inner.recv_blocking().map_err(told)
     }
 
     /// Receives the next message if there is one.
@@ -145,6 +157,14 @@ impl<T> fmt::Display for SendError<T> {
 }
 
 impl<T: fmt::Debug> std::error::Error for SendError<T> {}
+
+/// Returns the error as it is told here.
+fn told(why: inner::RecvError) -> RecvError {
+    match why {
+        inner::RecvError::Overflowed(lost) => RecvError::Lagged(lost),
+        inner::RecvError::Closed => RecvError::Closed,
+    }
+}
 
 /// Error of [`Receiver::recv`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

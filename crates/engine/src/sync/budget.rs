@@ -27,4 +27,5 @@
 //! # Ok::<(), ringroad_engine::Error>(())
 //! ```
 
+pub(crate) use crate::exec::budget::poll_leaf;
 pub use crate::exec::budget::{Counted, Turns, counted, poll_counted};

@@ -1,11 +1,10 @@
-//! A lock and a semaphore that may be held across awaits: those of `async-lock`, counted against the task's
-//! budget.
+//! A lock that may be held across awaits: that of `async-lock`, counted against the task's budget.
 
 use super::budget::counted;
 use std::fmt;
 use std::sync::Arc;
 
-pub use async_lock::{MutexGuard, MutexGuardArc, SemaphoreGuard, SemaphoreGuardArc};
+pub use async_lock::{MutexGuard, MutexGuardArc};
 
 /// A mutual-exclusion lock that may be held across awaits. Tasks get it in order of arrival.
 #[derive(Default)]
@@ -24,6 +23,7 @@ impl<T> Mutex<T> {
     }
 
     /// Locks; the guard keeps the lock itself alive.
+    #[doc(alias = "lock_owned")]
     pub async fn lock_arc(self: &Arc<Self>) -> MutexGuardArc<T> {
         counted(self.shared().lock_arc()).await
     }
@@ -52,6 +52,7 @@ impl<T: ?Sized> Mutex<T> {
     }
 
     /// Locks on a thread without a runtime; blocks.
+    #[doc(alias = "blocking_lock")]
     pub fn lock_blocking(&self) -> MutexGuard<'_, T> {
         self.0.lock_blocking()
     }
@@ -71,59 +72,5 @@ impl<T> From<T> for Mutex<T> {
 impl<T: fmt::Debug + ?Sized> fmt::Debug for Mutex<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
-    }
-}
-
-/// A number of permits; a task that finds none waits.
-#[derive(Debug)]
-#[repr(transparent)]
-pub struct Semaphore(async_lock::Semaphore);
-
-impl Semaphore {
-    /// Makes a semaphore with so many permits.
-    pub const fn new(permits: usize) -> Semaphore {
-        Semaphore(async_lock::Semaphore::new(permits))
-    }
-
-    /// Takes a permit until the guard is dropped; waits while there is none. Dropping the future gives up its
-    /// place.
-    pub async fn acquire(&self) -> SemaphoreGuard<'_> {
-        counted(self.0.acquire()).await
-    }
-
-    /// Takes a permit if there is one.
-    pub fn try_acquire(&self) -> Option<SemaphoreGuard<'_>> {
-        self.0.try_acquire()
-    }
-
-    /// Takes a permit on a thread without a runtime; blocks.
-    pub fn acquire_blocking(&self) -> SemaphoreGuard<'_> {
-        self.0.acquire_blocking()
-    }
-
-    /// Takes a permit; the guard keeps the semaphore itself alive.
-    pub async fn acquire_arc(self: &Arc<Self>) -> SemaphoreGuardArc {
-        counted(self.shared().acquire_arc()).await
-    }
-
-    /// Takes a permit if there is one; the guard keeps the semaphore itself alive.
-    pub fn try_acquire_arc(self: &Arc<Self>) -> Option<SemaphoreGuardArc> {
-        self.shared().try_acquire_arc()
-    }
-
-    /// Adds permits.
-    pub fn add_permits(&self, permits: usize) {
-        self.0.add_permits(permits);
-    }
-
-    /// Returns the number of free permits.
-    pub fn available_permits(&self) -> usize {
-        self.0.available_permits()
-    }
-
-    fn shared(self: &Arc<Self>) -> Arc<async_lock::Semaphore> {
-        let inner = Arc::into_raw(Arc::clone(self)).cast::<async_lock::Semaphore>();
-        // SAFETY: the pointer is from `into_raw`, and by `repr(transparent)` both types have one layout.
-        unsafe { Arc::from_raw(inner) }
     }
 }

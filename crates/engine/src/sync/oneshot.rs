@@ -1,6 +1,7 @@
 //! A channel for exactly one value: that of the crate `futures-channel`, counted against the task's budget.
 
 use super::budget::poll_counted;
+use crate::parked::block_on;
 use futures_channel::oneshot as inner;
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -10,9 +11,9 @@ use std::task::{Context, Poll};
 pub use super::{RecvError, SendError, TryRecvError};
 
 /// Makes a channel for one value.
-pub fn channel<T>() -> (Sender<T>, AsyncReceiver<T>) {
+pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
     let (sender, receiver) = inner::channel();
-    (Sender { inner: sender }, AsyncReceiver { inner: receiver })
+    (Sender { inner: sender }, Receiver { inner: receiver })
 }
 
 /// The sending side. Dropping it tells the receiver that no value comes.
@@ -45,11 +46,26 @@ impl<T> Sender<T> {
 /// The receiving side: a future of the value, or of an error if the sender is dropped. Dropping it drops a
 /// value that has arrived. Polled again after it was ready, it is an error.
 #[must_use = "futures do nothing unless awaited"]
-pub struct AsyncReceiver<T> {
+pub struct Receiver<T> {
     inner: inner::Receiver<T>,
 }
 
-impl<T> AsyncReceiver<T> {
+impl<T> Receiver<T> {
+    /// Refuses a value that has not arrived yet: its sender is told, and gets it back. One that has arrived
+    /// can still be taken.
+    pub fn close(&mut self) {
+        self.inner.close();
+    }
+
+    /// Waits on a thread without a runtime; blocks.
+    ///
+    /// # Errors
+    /// The sender was dropped without a value.
+    #[doc(alias = "blocking_recv")]
+    pub fn recv_blocking(mut self) -> Result<T, RecvError> {
+        block_on(|context| Pin::new(&mut self.inner).poll(context)).map_err(|_| RecvError)
+    }
+
     /// Takes the value if it has arrived.
     ///
     /// # Errors
@@ -64,7 +80,7 @@ impl<T> AsyncReceiver<T> {
     }
 }
 
-impl<T> Future for AsyncReceiver<T> {
+impl<T> Future for Receiver<T> {
     type Output = Result<T, RecvError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -78,8 +94,8 @@ impl<T> fmt::Debug for Sender<T> {
     }
 }
 
-impl<T> fmt::Debug for AsyncReceiver<T> {
+impl<T> fmt::Debug for Receiver<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("AsyncReceiver")
+        f.write_str("Receiver")
     }
 }

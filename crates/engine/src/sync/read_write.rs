@@ -4,12 +4,14 @@
 use super::budget::counted;
 use std::fmt;
 use std::future::Future;
+use std::sync::Arc;
 
-pub use async_lock::{RwLockReadGuard, RwLockWriteGuard};
+pub use async_lock::{RwLockReadGuard, RwLockReadGuardArc, RwLockWriteGuard, RwLockWriteGuardArc};
 
 /// A lock for one writer or many readers that may be held across awaits. A waiting writer keeps new readers
 /// out, so readers cannot starve it.
 #[derive(Default)]
+#[repr(transparent)]
 pub struct RwLock<T: ?Sized>(async_lock::RwLock<T>);
 
 impl<T> RwLock<T> {
@@ -21,6 +23,40 @@ impl<T> RwLock<T> {
     /// Returns the value.
     pub fn into_inner(self) -> T {
         self.0.into_inner()
+    }
+
+    /// Locks for reading; the guard keeps the lock itself alive.
+    #[doc(alias = "read_owned")]
+    pub async fn read_arc(self: &Arc<Self>) -> RwLockReadGuardArc<T> {
+        counted(self.shared().read_arc()).await
+    }
+
+    /// Locks for writing; the guard keeps the lock itself alive.
+    #[doc(alias = "write_owned")]
+    pub async fn write_arc(self: &Arc<Self>) -> RwLockWriteGuardArc<T> {
+        counted(self.shared().write_arc()).await
+    }
+
+    /// Locks for reading if that is possible now; the guard keeps the lock itself alive.
+    pub fn try_read_arc(self: &Arc<Self>) -> Option<RwLockReadGuardArc<T>> {
+        self.shared().try_read_arc()
+    }
+
+    /// Locks for writing if the lock is free; the guard keeps the lock itself alive.
+    pub fn try_write_arc(self: &Arc<Self>) -> Option<RwLockWriteGuardArc<T>> {
+        self.shared().try_write_arc()
+    }
+
+    fn shared(self: &Arc<Self>) -> Arc<async_lock::RwLock<T>> {
+        let inner = Arc::into_raw(Arc::clone(self)).cast::<async_lock::RwLock<T>>();
+        // SAFETY: the pointer is from `into_raw`, and by `repr(transparent)` both types have one layout.
+        unsafe { Arc::from_raw(inner) }
+    }
+}
+
+impl<T> From<T> for RwLock<T> {
+    fn from(value: T) -> RwLock<T> {
+        RwLock::new(value)
     }
 }
 

@@ -4,6 +4,7 @@
 //! one lock operation of its sender, and each batch one more. This works only with one receiver; for several
 //! receivers use [`bounded`](super::bounded).
 
+use event_listener::{Event, listener};
 use futures_core::Stream;
 #[cfg(ringroad_loom)]
 use loom::sync::{Arc, Mutex, MutexGuard};
@@ -13,11 +14,12 @@ use std::future::Future;
 use std::pin::Pin;
 #[cfg(not(ringroad_loom))]
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 
-use super::budget::poll_counted;
+use super::budget::{counted, poll_leaf};
 use super::{RecvError, SendError, TryRecvError};
 use crate::exec::in_destructor;
+use crate::parked::block_on;
 
 /// Maximum capacity that an empty queue keeps. The memory of a burst is freed.
 const ROOM_KEPT: usize = 1024;
@@ -43,13 +45,17 @@ const ROOM_KEPT: usize = 1024;
 /// ```
 pub fn unbounded<T>() -> (UnboundedSender<T>, UnboundedReceiver<T>) {
     let state = State { queue: VecDeque::new(), waiting: None, senders: 1, is_closed: false };
-    let shared = Arc::new(Shared(Mutex::new(state)));
+    let shared = Arc::new(Shared { state: Mutex::new(state), closed: Event::new() });
     let sender = UnboundedSender { shared: Arc::clone(&shared) };
     (sender, UnboundedReceiver { own: VecDeque::new(), shared })
 }
 
 /// User code (drops of messages, wakers) never runs under this lock, because it might use the channel.
-struct Shared<T>(Mutex<State<T>>);
+struct Shared<T> {
+    state: Mutex<State<T>>,
+    /// The receiver was dropped, or has closed the channel.
+    closed: Event,
+}
 
 struct State<T> {
     queue: VecDeque<T>,
@@ -63,7 +69,7 @@ struct State<T> {
 impl<T> Shared<T> {
     fn state(&self) -> MutexGuard<'_, State<T>> {
         // Only a failed allocation can panic under this lock, and the state is consistent then.
-        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
@@ -92,6 +98,36 @@ impl<T> UnboundedSender<T> {
             waker.wake();
         }
         Ok(())
+    }
+
+    /// Returns the number of messages that the receiver has not taken yet. It takes all that are there at
+    /// once, so there may be more that it has not returned.
+    pub fn len(&self) -> usize {
+        self.shared.state().queue.len()
+    }
+
+    /// Returns whether the receiver has taken every message.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns whether both belong to the same channel.
+    pub fn same_channel(&self, other: &UnboundedSender<T>) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
+    /// Waits until the receiver is dropped, or has closed the channel.
+    pub async fn closed(&self) {
+        counted(async {
+            while !self.is_closed() {
+                listener!(self.shared.closed => closed);
+                // It may have been closed before the listener was registered.
+                if !self.is_closed() {
+                    closed.await;
+                }
+            }
+        })
+        .await;
     }
 
     /// Returns whether the receiver was dropped, or has closed the channel.
@@ -137,6 +173,27 @@ impl<T> UnboundedReceiver<T> {
         RecvUnbounded { receiver: self }
     }
 
+    /// Receives all messages that are there, but not more than `limit`; waits while there is none. Appends
+    /// them to `to` and returns their number. It is one operation, whatever that is. Dropping the future
+    /// loses nothing.
+    ///
+    /// # Errors
+    /// The channel is empty, and closed or without senders.
+    ///
+    /// # Panics
+    /// If `limit` is zero.
+    pub async fn recv_many(&mut self, to: &mut Vec<T>, limit: usize) -> Result<usize, RecvError> {
+        assert!(limit > 0, "no message at most would be received without end");
+        to.push(self.recv().await?);
+        if self.own.len() < limit - 1 {
+            // What was sent since goes behind them.
+            self.own.append(&mut self.shared.state().queue);
+        }
+        let more = self.own.len().min(limit - 1);
+        to.extend(self.own.drain(..more));
+        Ok(1 + more)
+    }
+
     /// Receives the next message, if there is one.
     ///
     /// # Errors
@@ -154,20 +211,13 @@ impl<T> UnboundedReceiver<T> {
     /// # Errors
     /// As [`recv`](Self::recv).
     pub fn recv_blocking(&mut self) -> Result<T, RecvError> {
-        let waker = Waker::from(std::sync::Arc::new(Parked(std::thread::current())));
-        let mut context = Context::from_waker(&waker);
-        loop {
-            match self.poll_uncounted(&mut context) {
-                Poll::Ready(received) => return received,
-                Poll::Pending => std::thread::park(),
-            }
-        }
+        block_on(|context| self.poll_uncounted(context))
     }
 
     /// As [`recv`](Self::recv), for hand-written futures.
     #[inline]
     pub fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Result<T, RecvError>> {
-        poll_counted(context, |context| self.poll_uncounted(context))
+        poll_leaf(context, |context| self.poll_uncounted(context))
     }
 
     #[inline]
@@ -182,6 +232,18 @@ impl<T> UnboundedReceiver<T> {
     /// Closes the channel: further sends return their messages. Earlier messages are still received.
     pub fn close(&mut self) {
         self.shared.state().is_closed = true;
+        self.shared.closed.notify(usize::MAX);
+    }
+
+    /// Returns whether the channel is closed, or has no sender.
+    pub fn is_closed(&self) -> bool {
+        let state = self.shared.state();
+        state.is_closed || state.senders == 0
+    }
+
+    /// Returns the number of senders.
+    pub fn sender_count(&self) -> usize {
+        self.shared.state().senders
     }
 
     /// Returns the number of unread messages.
@@ -226,6 +288,9 @@ impl<T> Drop for UnboundedReceiver<T> {
             state.is_closed = true;
             (std::mem::take(&mut state.queue), state.waiting.take())
         };
+        in_destructor(|| {
+            self.shared.closed.notify(usize::MAX);
+        });
     }
 }
 
@@ -256,15 +321,6 @@ impl<T> Future for RecvUnbounded<'_, T> {
     }
 }
 
-/// Wakes a waiting thread.
-struct Parked(std::thread::Thread);
-
-impl Wake for Parked {
-    fn wake(self: std::sync::Arc<Parked>) {
-        self.0.unpark();
-    }
-}
-
 impl<T> fmt::Debug for UnboundedSender<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("UnboundedSender")
@@ -280,37 +336,13 @@ impl<T> fmt::Debug for UnboundedReceiver<T> {
 #[cfg(all(test, ringroad_loom))]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use super::super::model::{check_three_threads, waited};
     use super::*;
-    use loom::sync::Condvar;
     use loom::thread;
 
-    /// Wakes a waiting task in a loom model.
-    struct Bell(Mutex<bool>, Condvar);
-
-    impl Wake for Bell {
-        fn wake(self: std::sync::Arc<Bell>) {
-            *self.0.lock().unwrap() = true;
-            self.1.notify_one();
-        }
-    }
-
-    /// Receives to the end. A lost wake is a deadlock, which loom reports.
+    /// Receives to the end.
     fn received(receiver: &mut UnboundedReceiver<u32>) -> Vec<u32> {
-        let bell = std::sync::Arc::new(Bell(Mutex::new(false), Condvar::new()));
-        let waker = Waker::from(std::sync::Arc::clone(&bell));
-        let mut all = Vec::new();
-        loop {
-            match receiver.poll_recv(&mut Context::from_waker(&waker)) {
-                Poll::Ready(Ok(message)) => all.push(message),
-                Poll::Ready(Err(RecvError)) => return all,
-                Poll::Pending => {
-                    let mut rung = bell.0.lock().unwrap();
-                    while !std::mem::take(&mut *rung) {
-                        rung = bell.1.wait(rung).unwrap();
-                    }
-                }
-            }
-        }
+        std::iter::from_fn(|| waited(|context| receiver.poll_recv(context)).ok()).collect()
     }
 
     #[test]
@@ -325,11 +357,7 @@ mod tests {
 
     #[test]
     fn messages_of_two_senders_arrive_and_the_end_follows_both() {
-        // All orders of three threads take hours; three preemptions take seconds and still find the known
-        // mistakes.
-        let mut model = loom::model::Builder::new();
-        model.preemption_bound = Some(3);
-        model.check(|| {
+        check_three_threads(|| {
             let (sender, mut receiver) = unbounded();
             let other = sender.clone();
             let one = thread::spawn(move || sender.send(1).unwrap());

@@ -133,6 +133,16 @@ impl<T> Sender<T> {
         Receiver { shared: Arc::clone(&self.shared), seen }
     }
 
+    /// Returns the number of senders.
+    pub fn sender_count(&self) -> usize {
+        self.shared.senders.load(Ordering::Acquire)
+    }
+
+    /// Returns whether both belong to the same channel.
+    pub fn same_channel(&self, other: &Sender<T>) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
     /// Returns the number of receivers.
     pub fn receiver_count(&self) -> usize {
         self.shared.receivers.load(Ordering::Acquire)
@@ -190,6 +200,21 @@ impl<T> Receiver<T> {
         let held = self.shared.read();
         self.seen = held.version;
         Ref(held)
+    }
+
+    /// Marks the present value as not seen: the next [`changed`](Self::changed) is ready.
+    pub fn mark_changed(&mut self) {
+        self.seen = self.shared.read().version.wrapping_sub(1);
+    }
+
+    /// Marks the present value as seen.
+    pub fn mark_unchanged(&mut self) {
+        self.seen = self.shared.read().version;
+    }
+
+    /// Returns whether both belong to the same channel.
+    pub fn same_channel(&self, other: &Receiver<T>) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
     }
 
     /// Returns whether there is a value that was not seen.

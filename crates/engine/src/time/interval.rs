@@ -89,6 +89,7 @@ impl Interval {
     }
 
     /// Sets what is done about missed ticks.
+    #[doc(alias = "set_missed_tick_behavior")]
     pub fn set_missed_tick(&mut self, missed: MissedTick) {
         self.missed = missed;
     }
@@ -96,6 +97,26 @@ impl Interval {
     /// Starts anew: the next tick is one period from now.
     pub fn reset(&mut self) {
         self.next = later(now(), self.period);
+    }
+
+    /// Starts anew: the next tick is now.
+    pub fn reset_immediately(&mut self) {
+        self.next = now();
+    }
+
+    /// Starts anew: the next tick is in `span`.
+    pub fn reset_after(&mut self, span: Duration) {
+        self.next = later(now(), span);
+    }
+
+    /// Starts anew: the next tick is at `start`.
+    pub fn reset_at(&mut self, start: Instant) {
+        self.next = start;
+    }
+
+    /// Returns what is done about missed ticks.
+    pub fn missed_tick(&self) -> MissedTick {
+        self.missed
     }
 
     /// Returns the period.

@@ -12,6 +12,7 @@
 //! | read of a file | the buffer is lost, and nothing else |
 //! | write of a file | it is unknown how much was or will be written |
 //! | `recv` of a channel, a lock, a timer | nothing is lost |
+//! | `send` of a channel | it was not sent, and the message is dropped; [`reserve`] waits without one |
 //!
 //! So receives may stand in a [`timeout`](crate::time::timeout) and in a [`select!`](crate::select) in a
 //! loop. A send stands in the body of a branch, or in a task of its own:
@@ -55,7 +56,10 @@
 //! ```
 //!
 //! # Stopping tasks
-//! [`JoinHandle::cancel`](crate::JoinHandle::cancel) drops a task's future. A
+//! [`JoinHandle::cancel`](crate::JoinHandle::cancel) drops a task's future, and so does a
+//! [`CancelHandle`](crate::CancelHandle), of which there may be many. A
 //! [`CancellationToken`](crate::sync::CancellationToken) asks many tasks, on several threads, to stop where
 //! it suits them; a [`Canceller`](crate::net::Canceller) ends what another task awaits on a socket. A
 //! [`JoinSet`](crate::JoinSet) cancels its tasks when it is dropped.
+//!
+//! [`reserve`]: crate::sync::Sender::reserve

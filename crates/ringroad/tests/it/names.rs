@@ -11,6 +11,7 @@ use ringroad::{
     JoinHandle, Lease, Pages, Remote, Runtime, Stuck, UnknownDriver, ZeroCopy, blocking, choose, driver_info,
     fs,
 };
+use std::sync::Arc;
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -59,7 +60,7 @@ fn tasks_channels_and_calls_have_names() {
     let remote: Remote = runtime.remote();
     runtime
         .block_on(async {
-            let (sender, receiver): (oneshot::Sender<u8>, oneshot::AsyncReceiver<u8>) = oneshot::channel();
+            let (sender, receiver): (oneshot::Sender<u8>, oneshot::Receiver<u8>) = oneshot::channel();
             let task: JoinHandle<u8> = spawn(async move { receiver.await.unwrap() });
             sender.send(7).unwrap();
             let joined: Result<u8, JoinError> = task.await;
@@ -103,10 +104,11 @@ fn drivers_are_chosen_and_simulated() {
 #[test]
 fn what_tasks_and_threads_share_has_names() {
     use ringroad::sync::{
-        CancelOnDrop, CancellationToken, Mutex, Notify, OnceCell, RwLock, Semaphore, WaitGroup, broadcast,
-        watch,
+        Barrier, CancelOnDrop, CancellationToken, Mutex, Notify, OnceCell, OwnedPermit, Permit, RwLock,
+        RwLockReadGuardArc, RwLockWriteGuardArc, Semaphore, SemaphoreGuard, SemaphoreGuardArc,
+        SendTimeoutError, TrySendError, WaitGroup, WeakReceiver, WeakSender, broadcast, watch,
     };
-    use ringroad::task::Blocking;
+    use ringroad::task::{Blocking, CancelHandle};
     use ringroad::time::{Interval, MissedTick, Sleep, Timeout, interval};
     use ringroad::{JoinSet, RemoteTask, TaskLocal};
     let ran: Result<(), Error> = ringroad::run(async {
@@ -125,7 +127,31 @@ fn what_tasks_and_threads_share_has_names() {
         slept.await.unwrap();
         let called: Blocking<u8> = spawn_blocking(|| 1);
         assert_eq!(called.await.unwrap(), 1);
-        let _: JoinSet<u8> = JoinSet::new();
+        let mut set: JoinSet<u8> = JoinSet::new();
+        let handle: CancelHandle = set.spawn(std::future::pending());
+        handle.cancel();
+        assert!(set.try_join_next().unwrap().unwrap_err().is_cancelled());
+        let (sender, receiver): (sync::Sender<u8>, sync::Receiver<u8>) = sync::bounded(1);
+        let permit: Permit<'_, u8> = sender.reserve().await.unwrap();
+        drop(permit);
+        let permit: OwnedPermit<u8> = sender.clone().reserve_owned().await.unwrap();
+        permit.send(1).unwrap();
+        let late: Result<(), SendTimeoutError<u8>> = sender.send_timeout(2, Duration::ZERO).await;
+        assert_eq!(late, Err(SendTimeoutError::Elapsed(2)));
+        let full: Result<(), TrySendError<u8>> = sender.try_send(3);
+        assert!(full.is_err_and(|why| why.is_full()));
+        let ends: (WeakSender<u8>, WeakReceiver<u8>) = (sender.downgrade(), receiver.downgrade());
+        assert!(ends.0.upgrade().is_some() && ends.1.upgrade().is_some());
+        let semaphore = Arc::new(Semaphore::new(2));
+        let one: SemaphoreGuard<'_> = semaphore.acquire().await;
+        let other: SemaphoreGuardArc = semaphore.acquire_arc().await;
+        drop((one, other));
+        assert!(Barrier::new(1).wait().await);
+        let lock = Arc::new(RwLock::new(1));
+        let read: RwLockReadGuardArc<u8> = lock.read_arc().await;
+        drop(read);
+        let write: RwLockWriteGuardArc<u8> = lock.write_arc().await;
+        drop(write);
     });
     ran.unwrap();
     let _: Option<(RemoteTask<u8>, &TaskLocal<u8>)> = None;

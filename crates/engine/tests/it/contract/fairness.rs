@@ -468,7 +468,9 @@ scenario!(
         })
         .await;
         let mut set = JoinSet::new();
-        (0..ANSWERS).for_each(|number| set.spawn(async move { number }));
+        for number in 0..ANSWERS {
+            set.spawn(async move { number });
+        }
         some_turns().await;
         let set = Rc::new(sync::Mutex::new(set));
         yields("a set of tasks that have ended", move || {

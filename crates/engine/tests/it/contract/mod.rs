@@ -5,6 +5,7 @@ mod blocking;
 mod bulk;
 mod callers;
 mod cancel;
+mod channels;
 mod close;
 mod connect;
 mod direct;

@@ -2,13 +2,16 @@
 //! sets of tasks, intervals, and tasks of another thread with an output.
 
 use crate::support::{poll_once, runtime};
-use ringroad_engine::sync::{CancellationToken, Notify, OnceCell, RwLock, broadcast, watch};
+use ringroad_engine::sync::{
+    Barrier, CancellationToken, Notify, OnceCell, RwLock, broadcast, oneshot, watch,
+};
 use ringroad_engine::time::{MissedTick, interval, now, sleep, sleep_until, timeout, timeout_at};
-use ringroad_engine::{JoinError, JoinSet, spawn, yield_now};
+use ringroad_engine::{CancelHandle, JoinError, JoinSet, spawn, yield_now};
 use std::cell::{Cell, RefCell};
 use std::future::pending;
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 fn ms(ms: u64) -> Duration {
@@ -243,6 +246,199 @@ scenario!(a_set_reports_panics_and_cancels_and_ends_its_tasks_when_dropped, |_| 
     while !done.get() {
         yield_now().await;
     }
+});
+
+everywhere!(a_set_gives_those_that_have_ended_without_waiting, |_| async {
+    let mut set = JoinSet::new();
+    assert!(set.try_join_next().is_none());
+    let never = set.spawn(pending());
+    let gate = Rc::new(Notify::new());
+    let mut handles = Vec::new();
+    for nth in 0..100 {
+        let gate = Rc::clone(&gate);
+        handles.push(set.spawn(async move {
+            gate.notified().await;
+            nth
+        }));
+    }
+    yield_now().await;
+    assert!(set.try_join_next().is_none());
+    gate.notify_waiters();
+    while !handles.iter().all(CancelHandle::is_finished) {
+        yield_now().await;
+    }
+    // More than the budget of one poll.
+    let mut others: Vec<_> = std::iter::from_fn(|| set.try_join_next()).map(Result::unwrap).collect();
+    others.sort_unstable();
+    assert_eq!(others, (0..100).collect::<Vec<_>>());
+    assert_eq!(set.len(), 1);
+    never.cancel();
+    assert!(set.try_join_next().unwrap().unwrap_err().is_cancelled());
+    assert!(set.try_join_next().is_none() && set.is_empty());
+    // One that is waited for is not given twice.
+    let mut set: JoinSet<u8> = [1, 2].into_iter().map(|nth| async move { nth }).collect();
+    assert_eq!(set.join_next().await.unwrap().unwrap(), 1);
+    assert_eq!(set.try_join_next().unwrap().unwrap(), 2);
+    assert!(set.join_next().await.is_none());
+});
+
+everywhere!(a_handle_cancels_its_task_wherever_its_other_handle_is, |_| async {
+    let held = Rc::new(());
+    let waits = |held: &Rc<()>| {
+        let held = Rc::clone(held);
+        async move {
+            let _held = held;
+            pending::<()>().await;
+        }
+    };
+    // The other handle is awaited.
+    let task = spawn(waits(&held));
+    let (handle, again) = (task.cancel_handle(), task.cancel_handle().clone());
+    let waiting = spawn(task);
+    yield_now().await;
+    assert!(!handle.is_finished() && Rc::strong_count(&held) == 2);
+    handle.cancel();
+    assert!(again.is_finished() && Rc::strong_count(&held) == 1);
+    assert!(waiting.await.unwrap().unwrap_err().is_cancelled());
+    // Detached: its place is free again, and is not cancelled by the old handle.
+    let place = |debug: String| debug[debug.find('(').unwrap()..debug.find('.').unwrap()].to_string();
+    let task = spawn(waits(&held));
+    let handle = task.cancel_handle();
+    task.detach();
+    yield_now().await;
+    handle.cancel();
+    assert!(handle.is_finished() && Rc::strong_count(&held) == 1);
+    let next = spawn(waits(&held));
+    assert_eq!(place(format!("{handle:?}")), place(format!("{next:?}")));
+    handle.cancel();
+    yield_now().await;
+    assert!(handle.is_finished() && !next.is_finished());
+    next.cancel();
+    // By the task itself: at its next wait.
+    let (sender, receiver) = oneshot::channel::<CancelHandle>();
+    let task = spawn(async move {
+        let own = receiver.await.unwrap();
+        own.cancel();
+        assert!(!own.is_finished());
+        pending::<()>().await;
+    });
+    sender.send(task.cancel_handle()).unwrap();
+    assert!(task.await.unwrap_err().is_cancelled());
+    // An output that is there stays.
+    let task = spawn(async { 7 });
+    yield_now().await;
+    let handle = task.cancel_handle();
+    handle.cancel();
+    assert_eq!((handle.is_finished(), task.await.unwrap()), (true, 7));
+    let panicked = spawn(async { panic!("on purpose") }).await.unwrap_err();
+    assert!(panicked.is_panic() && !panicked.is_cancelled());
+    assert_eq!(panicked.try_into_panic().unwrap().downcast_ref::<&str>(), Some(&"on purpose"));
+});
+
+scenario!(a_task_of_another_thread_is_cancelled_by_its_handle, |case| async move {
+    if !case.is_real() {
+        return eprintln!("skipped: in the simulation there are no other threads");
+    }
+    let (remote, held) = (runtime(|runtime| runtime.remote()), Arc::new(()));
+    let theirs = Arc::clone(&held);
+    let other = std::thread::spawn(move || {
+        let task = remote.spawn_with_result(|| async move {
+            let _held = theirs;
+            pending::<u8>().await
+        });
+        let task = task.unwrap();
+        task.cancel();
+        task.join_blocking().unwrap_err().is_cancelled()
+    });
+    while !other.is_finished() {
+        sleep(ms(1)).await;
+    }
+    assert!(other.join().unwrap());
+    assert_eq!(Arc::strong_count(&held), 1);
+});
+
+everywhere!(a_barrier_lets_all_through_when_the_last_one_arrives, |_| async {
+    let barrier = Rc::new(Barrier::new(3));
+    let mut set = JoinSet::new();
+    for _ in 0..2 {
+        let barrier = Rc::clone(&barrier);
+        set.spawn(async move { [barrier.wait().await, barrier.wait().await] });
+    }
+    for _ in 0..10 {
+        yield_now().await;
+    }
+    assert!(set.try_join_next().is_none());
+    let mine = [barrier.wait().await, barrier.wait().await];
+    let mut all = set.join_all().await;
+    all.push(mine);
+    for round in 0..2 {
+        assert_eq!(all.iter().filter(|leads| leads[round]).count(), 1);
+    }
+});
+
+scenario!(ends_of_channels_are_closed_marked_and_made_anew, |_| async {
+    let (mut sender, mut receiver) = oneshot::channel::<u8>();
+    receiver.close();
+    sender.closed().await;
+    assert_eq!(sender.send(1).unwrap_err().into_inner(), 1);
+    let (sender, mut receiver) = oneshot::channel();
+    sender.send(2).unwrap();
+    receiver.close();
+    assert_eq!(receiver.recv_blocking(), Ok(2));
+    let (sender, mut receiver) = watch::channel(1);
+    assert_eq!((receiver.has_changed(), sender.sender_count()), (Ok(false), 1));
+    receiver.mark_changed();
+    receiver.changed().await.unwrap();
+    sender.send(2).unwrap();
+    receiver.mark_unchanged();
+    assert_eq!(receiver.has_changed(), Ok(false));
+    assert!(receiver.same_channel(&sender.subscribe()) && sender.same_channel(&sender.clone()));
+    let (sender, mut receiver) = broadcast::channel(4);
+    sender.send(1).unwrap();
+    let (mut clone, mut anew) = (receiver.clone(), receiver.resubscribe());
+    sender.send(2).unwrap();
+    assert_eq!((receiver.recv_blocking(), clone.try_recv(), anew.try_recv()), (Ok(1), Ok(1), Ok(2)));
+});
+
+everywhere!(a_lock_is_kept_alive_by_its_guard, |_| async {
+    let lock = Arc::new(RwLock::from(1));
+    let (one, other) = (lock.read_arc().await, lock.try_read_arc().unwrap());
+    assert!(lock.try_write_arc().is_none());
+    let writes = spawn({
+        let lock = Arc::clone(&lock);
+        async move { *lock.write_arc().await += 1 }
+    });
+    yield_now().await;
+    assert_eq!(*one + *other, 2);
+    drop((one, other));
+    writes.await.unwrap();
+    let guard = lock.read_arc().await;
+    drop(lock);
+    assert_eq!(*guard, 2);
+});
+
+scenario!(a_sleep_and_an_interval_begin_anew, |_| async {
+    let mut nap = sleep(Duration::from_secs(3600));
+    assert!(poll_once(pin!(&mut nap)).await.is_none());
+    nap.reset(ms(2));
+    let begin = now();
+    (&mut nap).await;
+    assert!(now() >= begin + ms(2));
+    nap.reset(ms(2));
+    (&mut nap).await;
+    assert!(now() >= begin + ms(4));
+    let mut ticks = interval(Duration::from_secs(3600));
+    ticks.tick().await;
+    for _ in 0..2 {
+        ticks.reset_immediately();
+        assert!(ticks.tick().await <= now());
+    }
+    let begin = now();
+    ticks.reset_after(ms(3));
+    assert!(ticks.tick().await >= begin + ms(3));
+    ticks.reset_at(begin);
+    assert_eq!(ticks.tick().await, begin);
+    assert_eq!(ticks.missed_tick(), MissedTick::Burst);
 });
 
 scenario!(an_interval_ticks_at_whole_periods_and_never_early, |_| async {
