@@ -241,8 +241,8 @@ impl Proc {
     }
 }
 
-/// How long a process that has closed a link may take to end by itself.
-const LOST_GRACE: Duration = Duration::from_secs(1);
+/// How long a process that has closed a link may take to end; half of `stop_timeout` if that is less.
+const LOST_GRACE: Duration = Duration::from_secs(5);
 
 /// What a process is at before it is ready.
 struct Step {
@@ -1519,7 +1519,8 @@ impl Supervisor {
                 continue;
             }
             // One that is ending by itself says why by its status, and does what it has to do at its end.
-            if !proc.terminated && proc.lost.is_some_and(|since| now.duration_since(since) > LOST_GRACE) {
+            let grace = LOST_GRACE.min(settings.stop_timeout / 2);
+            if !proc.terminated && proc.lost.is_some_and(|since| now.duration_since(since) > grace) {
                 proc.terminate();
             }
             if proc.task.as_ref().is_some_and(|task| now.duration_since(task.since) >= settings.task_timeout)
