@@ -93,6 +93,8 @@ struct Runs {
     wall_ns: Vec<f64>,
     heap_bytes: Vec<f64>,
     rss_bytes: Vec<f64>,
+    /// Runs that did not end, and were made again.
+    hung: u32,
     instructions: Option<f64>,
 }
 
@@ -113,15 +115,16 @@ fn run(root: &Path, plan: &Plan) -> io::Result<String> {
             if !case.runtimes.iter().any(|known| known == runtime) {
                 continue;
             }
-            let cost =
-                measured(Command::new(&program).args([runtime, &*case.name, &case.items.to_string()]))?;
+            let Some(runs) = case.runs.get_mut(*who) else { continue };
+            let words = [runtime, &*case.name, &case.items.to_string()];
+            let (cost, hung) = measured(&program, &words)?;
+            runs.hung += hung;
             let per_item = |key: &str| {
                 let all = cost[key].as_f64().ok_or_else(|| io::Error::other(format!("no {key} in {cost}")));
                 all.map(|all| all / case.items as f64)
             };
             let one =
                 [per_item("cpu_ns")?, per_item("wall_ns")?, per_item("heap_bytes")?, per_item("rss_bytes")?];
-            let Some(runs) = case.runs.get_mut(*who) else { continue };
             let kept = [&mut runs.cpu_ns, &mut runs.wall_ns, &mut runs.heap_bytes, &mut runs.rss_bytes];
             kept.into_iter().zip(one).for_each(|(all, one)| all.push(one));
         }
@@ -173,13 +176,31 @@ fn list(program: &Path) -> io::Result<Vec<Case>> {
     cases.filter(|cases| !cases.is_empty()).ok_or_else(|| io::Error::other(format!("not a list: {text}")))
 }
 
-/// What a run says it cost.
-fn measured(command: &mut Command) -> io::Result<Value> {
-    let said = command.stderr(Stdio::inherit()).output()?;
-    if !said.status.success() {
-        return Err(io::Error::other(format!("{command:?}: {}", said.status)));
+/// Seconds that a run may take: the longest takes three.
+const LIMIT: &str = "60";
+
+/// `timeout` exits with it when it ended the program.
+const TOO_LONG: i32 = 124;
+
+/// Runs that may hang, one after the other.
+const TRIES: u32 = 3;
+
+/// What a run says it cost, and how many runs hung before it and were ended.
+fn measured(program: &Path, words: &[&str]) -> io::Result<(Value, u32)> {
+    for hung in 0..TRIES {
+        let said =
+            Command::new("timeout").arg(LIMIT).arg(program).args(words).stderr(Stdio::inherit()).output()?;
+        let cost = match said.status.code() {
+            Some(0) => serde_json::from_slice(&said.stdout),
+            Some(TOO_LONG) => {
+                eprintln!("{words:?} did not end within {LIMIT} s, and runs again");
+                continue;
+            }
+            _ => return Err(io::Error::other(format!("{words:?}: {}", said.status))),
+        };
+        return cost.map(|cost| (cost, hung)).map_err(|why| io::Error::other(format!("{words:?}: {why}")));
     }
-    serde_json::from_slice(&said.stdout).map_err(|why| io::Error::other(format!("{command:?}: {why}")))
+    Err(io::Error::other(format!("{words:?} did not end within {LIMIT} s, {TRIES} times")))
 }
 
 /// Instructions of a whole run in user space.
@@ -218,6 +239,7 @@ fn case_record(case: &Case) -> Value {
             "wall_ns": runs.wall_ns,
             "heap_bytes": median(&runs.heap_bytes),
             "rss_bytes": median(&runs.rss_bytes),
+            "hung": runs.hung,
             "instructions": runs.instructions,
         })
     });
@@ -248,6 +270,7 @@ fn table(record: &Value) -> String {
          | instructions |\n|---|---|---|---|---|---|---|---|\n",
     );
     let mut memory = String::new();
+    let mut hung = String::new();
     for case in record["cases"].as_array().into_iter().flatten() {
         let name = case["case"].as_str().unwrap_or_default();
         let [ours, tokio, compio, monoio] = [0, 1, 3, 4].map(|at| &case["contestants"][at]);
@@ -269,6 +292,14 @@ fn table(record: &Value) -> String {
             ratio("ours_over_compio"),
             ratio("ours_over_monoio"),
         ));
+        for runtime in case["contestants"].as_array().into_iter().flatten() {
+            if let Some(runs @ 1..) = runtime["hung"].as_u64() {
+                let runtime = runtime["name"].as_str().unwrap_or_default();
+                hung += &format!(
+                    "\n{name}: {runtime} did not end within {LIMIT} s in {runs} runs, which were made again.\n"
+                );
+            }
+        }
         if name == MEMORY {
             let bytes = |key: &str| [ours, tokio, compio, monoio].map(|who| number(&who[key], 0)).join(" | ");
             memory = format!(
@@ -280,7 +311,7 @@ fn table(record: &Value) -> String {
             );
         }
     }
-    text + &memory
+    text + &memory + &hung
 }
 
 #[cfg(test)]
@@ -305,14 +336,27 @@ mod tests {
         let tokio: Vec<f64> = (0..12).map(|block| if block < 6 { 100.0 } else { 200.0 }).collect();
         let ours: Vec<f64> = tokio.iter().map(|ns| ns * 0.8).collect();
         let compio: Vec<f64> = tokio.iter().map(|ns| ns * 1.6).collect();
-        let cases = [case("wake", &ours, &tokio, &compio), case(MEMORY, &ours, &tokio, &compio)];
+        let mut cases = [case("wake", &ours, &tokio, &compio), case(MEMORY, &ours, &tokio, &compio)];
+        cases[0].runs[3].hung = 2;
         let record = record(&plan, &cases);
         let text = table(&record);
         // One that does not have the case has a dash.
         let row = "| 0.80 (0.80 to 0.80) | 1.00 (1.00 to 1.00) | 0.50 (0.50 to 0.50) | – | - / - |";
         assert!(text.contains(row), "{text}");
         assert!(text.contains("| given out by the allocator | 64 | 64 | 64 | - |"), "{text}");
+        assert!(
+            text.ends_with("\nwake: compio did not end within 60 s in 2 runs, which were made again.\n"),
+            "{text}"
+        );
         assert!(record["cases"][0]["finding"].as_str().unwrap().starts_with("faster by 20"), "{record}");
+    }
+
+    #[test]
+    fn what_a_run_costs_is_what_it_prints_and_one_that_fails_is_told() {
+        let printed = measured(Path::new("/bin/echo"), &["{\"cpu_ns\": 7}"]).unwrap();
+        assert_eq!(printed, (json!({ "cpu_ns": 7 }), 0));
+        let failed = measured(Path::new("/bin/false"), &["ours", "wake"]).unwrap_err().to_string();
+        assert_eq!(failed, "[\"ours\", \"wake\"]: exit status: 1");
     }
 
     #[test]
