@@ -24,7 +24,7 @@ impl Excluded {
             set.add(glob(pattern)?);
         }
         let build =
-            |set: GlobSetBuilder| set.build().map_err(|why| Refusal::Options(format!("exclude: {why}")));
+            |set: GlobSetBuilder| set.build().map_err(|why| Refusal::Options(format!("--exclude: {why}")));
         Ok(Some(Excluded { entries: build(entries)?, directories: build(directories)? }))
     }
 
@@ -36,7 +36,7 @@ impl Excluded {
 
 /// One pattern. Without `/`, but for one at its end, it matches at any depth.
 fn glob(pattern: &str) -> Result<Glob, Refusal> {
-    let refused = |why: &dyn std::fmt::Display| Refusal::Options(format!("exclude {pattern:?}: {why}"));
+    let refused = |why: &dyn std::fmt::Display| Refusal::Options(format!("--exclude {pattern:?}: {why}"));
     let trimmed = pattern.trim_start_matches("./").trim_end_matches('/');
     let anchored = trimmed.trim_start_matches('/');
     if anchored.is_empty() {

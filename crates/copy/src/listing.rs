@@ -349,7 +349,7 @@ pub fn make(
     };
     let exclude = Excluded::by(&options.exclude).map_err(NotMade::Refused)?;
     if options.dereference == crate::Dereference::Always {
-        let why = "a list has links as links (-P, -a): it is not made with -L";
+        let why = "--make-list cannot be combined with -L: a list has links as links";
         return Err(NotMade::Refused(Refusal::Options(why.to_owned())));
     }
     let maker = Maker::this();

@@ -49,21 +49,21 @@ pub(crate) fn check(options: &Options) -> Result<(), Refusal> {
     if options.part.is_none() && !options.finish {
         return Ok(());
     }
-    let option = if options.finish { "finish" } else { "part" };
+    let option = if options.finish { "--finish" } else { "--part" };
     let refuse = |why: &str| Err(Refusal::Options(format!("{option} {why}")));
     if options.part.is_some_and(|part| part.index >= part.count) {
         return refuse("I/N: I from 1 to N");
     }
     if options.part.is_some() && options.finish {
-        return refuse("with part: the last pass is over all of it, when all parts are done");
+        return refuse(
+            "cannot be combined with --part: the last pass is over all of it, when all parts are done",
+        );
     }
     if !options.recursive || !options.resume {
-        return refuse("is for trees, and goes by what --resume sees (-a --resume)");
+        return refuse("needs -a or -r, and --resume: it is for trees, and goes by what --resume sees");
     }
     if options.parents || options.backup.is_some() || options.interactive || options.link != Link::No {
-        return refuse(
-            "cannot be combined with parents, backups, questions (-i) or links instead of copies (-l, -s)",
-        );
+        return refuse("cannot be combined with --parents, --backup, -i, -l and -s");
     }
     if options.preserve.links && options.dereference == Dereference::Always {
         return refuse(
@@ -71,7 +71,9 @@ pub(crate) fn check(options: &Options) -> Result<(), Refusal> {
         );
     }
     if options.finish && options.dry_run {
-        return refuse("cannot be tried: repeat the parts with --dry-run to see what they have left");
+        return refuse(
+            "cannot be combined with --dry-run: repeat the parts with --dry-run to see what they have left",
+        );
     }
     Ok(())
 }

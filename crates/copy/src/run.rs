@@ -51,7 +51,7 @@ pub fn copy(
         return Err(Refusal::Options("jobs: 1 to 1024".to_string()));
     }
     if options.resume && matches!(options.update, Update::None | Update::NoneFail) {
-        let why = "resume cannot be combined with what leaves every existing file as it is (-n, --update=none, \
+        let why = "--resume cannot be combined with what leaves every existing file as it is (-n, --update=none, \
                    --update=none-fail): what a stopped copy left torn would stay so";
         return Err(Refusal::Options(why.to_string()));
     }

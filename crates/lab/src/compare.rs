@@ -30,16 +30,21 @@ impl FromStr for Measure {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Measure, String> {
-        match name {
-            "cpu" => Ok(Measure::Cpu),
-            "p99" => Ok(Measure::P99),
-            "rate" => Ok(Measure::Rate),
-            _ => Err("one of: cpu, p99, rate".to_owned()),
-        }
+        let known = [Measure::Cpu, Measure::P99, Measure::Rate];
+        known.into_iter().find(|known| known.name() == name).ok_or("one of: cpu, p99, rate".to_owned())
     }
 }
 
 impl Measure {
+    /// Returns the name that [`from_str`](Self::from_str) reads.
+    fn name(self) -> &'static str {
+        match self {
+            Measure::Cpu => "cpu",
+            Measure::P99 => "p99",
+            Measure::Rate => "rate",
+        }
+    }
+
     /// Returns it in words, for a heading.
     pub fn title(self) -> &'static str {
         match self {
@@ -198,8 +203,20 @@ fn row(
             suspect: false,
             outcome: Outcome::Compared(comparison),
         },
-        None => Row { medians, ..not(mine, "the figure is not known for every run of both records") },
+        None => Row { medians, ..not(mine, unknown(mine, theirs, measure)) },
     }
+}
+
+/// Returns that a figure is not known, and which figures are: records of `load` have no CPU time of a server.
+fn unknown(mine: &Cell, theirs: &Cell, measure: Measure) -> String {
+    let mut runs = mine.runs.iter().chain(&theirs.runs).peekable();
+    let has_runs = runs.peek().is_some();
+    let known = [Measure::Cpu, Measure::P99, Measure::Rate]
+        .into_iter()
+        .filter(|other| *other != measure && has_runs && runs.clone().all(|run| other.of(run).is_some()));
+    let known: Vec<String> = known.map(|other| format!("--figure {}", other.name())).collect();
+    let what = "the figure is not known for every run of both records";
+    if known.is_empty() { what.to_owned() } else { format!("{what}; compare {}", known.join(" or ")) }
 }
 
 /// Returns the baseline's cell of a cell's load.
@@ -246,7 +263,7 @@ fn wider(one: Option<Interval>, other: Option<Interval>) -> Option<Interval> {
 /// Returns a finding in lines of its own beside its figures, to the right of them; below them where that
 /// leaves no room.
 fn beside(row: &str, finding: &str, width: usize) -> String {
-    let begin = row.chars().count();
+    let begin = row.lines().last().unwrap_or_default().chars().count();
     if begin + FINDING_MIN <= width {
         let lines = wrapped(finding, width - begin, "");
         let indent = " ".repeat(begin);
@@ -260,6 +277,12 @@ fn beside(row: &str, finding: &str, width: usize) -> String {
 
 /// Columns that a finding takes at least.
 const FINDING_MIN: usize = 30;
+
+/// Columns of the figures, with the mark behind them.
+const FIGURES: usize = 26;
+
+/// Where figures begin in a line of their own.
+const APART: usize = 2;
 
 /// Less room than this has no place for an indented word.
 const WIDTH_MIN: usize = 20;
@@ -312,7 +335,11 @@ impl Differences {
             out.push_str(&wrapped(&note, width, ""));
         }
         out.push('\n');
-        let name = self.rows.iter().map(|row| clean(&row.cell).chars().count()).max().unwrap_or(0).max(4);
+        let longest = self.rows.iter().map(|row| clean(&row.cell).chars().count()).max().unwrap_or(0);
+        // A name stays whole, so that it can be copied: where it leaves no room, its figures are in a line of
+        // their own.
+        let is_apart = longest.saturating_add(FIGURES) > row_width;
+        let name = if is_apart { APART } else { longest.max(4) };
         let _ = writeln!(out, "{:name$}  {:>10}  {:>10}", "", "first", "second");
         for row in &self.rows {
             let (first, second) = match row.medians {
@@ -329,7 +356,12 @@ impl Differences {
             };
             let mark = table::flag(if row.suspect { Level::Suspect } else { Level::Valid });
             let cell = clean(&row.cell);
-            let row = format!("{cell:name$}  {first:>10}  {second:>10} {mark:1} ");
+            let figures = format!("  {first:>10}  {second:>10} {mark:1} ");
+            let row = match (is_apart, row.medians) {
+                (true, Some(_)) => format!("{cell}\n{:name$}{figures}", ""),
+                (true, None) => format!("{cell}\n    "),
+                (false, _) => format!("{cell:name$}{figures}"),
+            };
             out.push_str(&beside(&row, &said, row_width));
         }
         let is_short = |row: &Row| {
@@ -462,7 +494,7 @@ mod tests {
         let (old, mut new) = (record("", 1.0, 1.0), record("", 1.0, 1.0));
         new.cells[0].verdict = ringroad_measure::Verdict::of([ringroad_measure::Caveat::NothingMeasured]);
         let differences = compare(&old, &new, Measure::Cpu, false);
-        for width in [50, 80, 100] {
+        for width in [30, 40, 50, 80, 100] {
             let text = differences.text(width);
             let long: Vec<&str> = text.lines().filter(|line| line.chars().count() > width).collect();
             assert_eq!(long, Vec::<&str>::new(), "{width}");
@@ -472,6 +504,51 @@ mod tests {
         let whole = differences.lines(50);
         let row = whole.lines().find(|line| line.starts_with("poll/http-64 ")).unwrap();
         assert!(row.contains(" µs  ") && row.contains("no significant difference (smallest"), "{row}");
+    }
+
+    #[test]
+    fn a_name_that_leaves_no_room_for_its_figures_has_a_line_of_its_own() {
+        let (mut old, mut new) = (record("", 1.0, 1.0), record("", 1.0, 1.0));
+        let url = "load/http://127.0.0.1:8080/a/rather/long/path";
+        for record in [&mut old, &mut new] {
+            record.cells.truncate(2);
+            record.cells[0].id = url.to_owned();
+        }
+        new.cells[1].verdict = ringroad_measure::Verdict::of([ringroad_measure::Caveat::NothingMeasured]);
+        let differences = compare(&old, &new, Measure::Cpu, true);
+        let row = |width: usize| {
+            let text = differences.text(width);
+            let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+            let at = lines.iter().position(|line| line.starts_with(url)).unwrap();
+            let head = lines.iter().position(|line| line.ends_with("  second")).unwrap();
+            let long = lines.iter().find(|line| line.chars().count() > width && *line != url);
+            assert_eq!(long, None, "{width}");
+            (lines[head].clone(), lines[at..].to_vec())
+        };
+        let (head, narrow) = row(40);
+        assert_eq!(narrow[0], url);
+        assert_eq!(head.chars().count(), narrow[1].chars().count(), "{narrow:?}");
+        assert!(narrow[1].ends_with(" µs") && narrow[2].starts_with("    no significant"), "{narrow:?}");
+        let id = &old.cells[1].id;
+        let other = narrow.iter().position(|line| line == id).unwrap();
+        assert!(narrow[other + 1].starts_with("    not compared: it is INVALID"), "{narrow:?}");
+        // With room, the finding is beside its figures, and with more everything is in one line.
+        assert!(row(64).1[1].contains(" µs   no significant"), "{:?}", row(64));
+        assert!(row(120).1[0].contains(" µs   no significant"), "{:?}", row(120));
+    }
+
+    #[test]
+    fn where_a_figure_is_not_known_those_that_are_known_are_named() {
+        let (mut old, new) = (record("", 1.0, 1.0), record("", 1.0, 1.0));
+        let why = |old: &Record, measure: Measure| match &compare(old, &new, measure, true).rows[0].outcome {
+            Outcome::Not(why) => why.clone(),
+            other => panic!("{other:?}"),
+        };
+        old.cells[0].runs.iter_mut().for_each(|run| run.cpu_us_per_request = None);
+        let said = why(&old, Measure::Cpu);
+        assert!(said.ends_with("of both records; compare --figure p99 or --figure rate"), "{said}");
+        old.cells[0].runs.iter_mut().for_each(|run| (run.p99_us, run.rps) = (None, 0.0));
+        assert!(why(&old, Measure::P99).ends_with("for every run of both records"));
     }
 
     #[test]

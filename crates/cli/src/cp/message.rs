@@ -83,6 +83,7 @@ impl Voice {
                 let line = if error.line > 0 { format!(", line {}", error.line) } else { String::new() };
                 format!("list, on {}{line}: {}", self.name(&error.list), error.why)
             }
+            (Refusal::Options(why), Voice::House) => format!("cp: {why}"),
             (refusal, _) => refusal.to_string(),
         };
         self.say(&message);

@@ -236,9 +236,7 @@ fn copy(request: &Request, words: &[OsString], voice: Voice) -> u8 {
             let line = progress::planned(&report.totals);
             talk.line(&crate::terminal::fitted(&line, columns, crate::terminal::Indent::At(2)));
         } else if terminal {
-            let columns = crate::terminal::columns(std::io::stderr());
-            let line = progress::done(&report.totals, report.elapsed);
-            talk.complain(&crate::terminal::fitted(&line, columns, crate::terminal::Indent::At(2)));
+            talk.complain(&progress::done(&report.totals, report.elapsed));
         }
     }
     if let Err(error) = talk.finish() {

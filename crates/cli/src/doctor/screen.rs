@@ -9,6 +9,7 @@ use crate::terminal;
 use ringroad_engine::DriverName;
 use ringroad_engine::choose::{self, Meaning, Refusal};
 use ringroad_host::cgroup::Limit;
+use ringroad_host::gate::Gate;
 use std::fmt::Write;
 use std::io::IsTerminal;
 
@@ -207,6 +208,24 @@ fn connections(out: &mut String, findings: &Findings, page: Page) {
     }
 }
 
+/// Returns what the sysctl permits. Its name and value are the first word, which leaves no room for a sign
+/// behind it in a narrow terminal.
+fn sysctl(gate: &Gate) -> String {
+    match (gate.disabled, gate.group) {
+        (None, _) => {
+            "kernel.io_uring_disabled does not exist: allowed (Linux before 6.6, or /proc is hidden)"
+                .to_owned()
+        }
+        (Some(0), _) => "kernel.io_uring_disabled=0 allows every process".to_owned(),
+        (Some(1), group) => format!(
+            "kernel.io_uring_disabled=1 allows CAP_SYS_ADMIN and group {}; this process {}",
+            group.filter(|group| *group >= 0).map_or("none".to_owned(), |group| group.to_string()),
+            if gate.sysctl_forbids() { "is not allowed" } else { "is allowed" }
+        ),
+        (Some(other), _) => format!("kernel.io_uring_disabled={other} forbids every process"),
+    }
+}
+
 fn limits(out: &mut String, findings: &Findings, page: Page) {
     let paint = page.paint;
     let (facts, gate) = (&findings.facts, &findings.gate);
@@ -214,20 +233,7 @@ fn limits(out: &mut String, findings: &Findings, page: Page) {
     let mut line = |name: &str, text: String| {
         let _ = writeln!(out, "  {name:<12}{}", page.wrapped(&text, INDENT));
     };
-    let sysctl = match (gate.disabled, gate.group) {
-        (None, _) => {
-            "kernel.io_uring_disabled does not exist: allowed (Linux before 6.6, or /proc is hidden)"
-                .to_owned()
-        }
-        (Some(0), _) => "kernel.io_uring_disabled=0: allowed for every process".to_owned(),
-        (Some(1), group) => format!(
-            "kernel.io_uring_disabled=1: allowed with CAP_SYS_ADMIN and for group {}; this process {}",
-            group.filter(|group| *group >= 0).map_or("none".to_owned(), |group| group.to_string()),
-            if gate.sysctl_forbids() { "is not allowed" } else { "is allowed" }
-        ),
-        (Some(other), _) => format!("kernel.io_uring_disabled={other}: forbidden for every process"),
-    };
-    line("sysctl", sysctl);
+    line("sysctl", sysctl(gate));
     line(
         "seccomp",
         match gate.seccomp_mode {
@@ -351,6 +357,19 @@ pub(super) fn grouped(number: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_sysctl_permits_fits_the_narrowest_screen() {
+        let page = Page { paint: Paint(false), width: WIDTH.0 };
+        let cases =
+            [(None, None), (Some(0), None), (Some(1), Some(-1)), (Some(1), Some(27)), (Some(2), None)];
+        for (disabled, group) in cases {
+            let gate = Gate { disabled, group, ..Gate::default() };
+            let text = format!("{:INDENT$}{}", "", page.wrapped(&sysctl(&gate), INDENT));
+            assert!(text.contains("kernel.io_uring_disabled"), "{text}");
+            assert_eq!(text.lines().find(|line| line.chars().count() > WIDTH.0), None, "{text}");
+        }
+    }
 
     #[test]
     fn numbers_are_grouped_and_lines_are_broken_between_words() {

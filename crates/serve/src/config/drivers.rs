@@ -44,10 +44,14 @@ pub fn drivers(text: &str) -> Result<Vec<(DriverName, usize)>, String> {
     for part in text.split(',') {
         let expected = || format!("expected DRIVER=THREADS, as io_uring=1,epoll=1, found {part:?}");
         let (name, number) = part.split_once('=').ok_or_else(expected)?;
-        let driver: DriverName = name.trim().parse().map_err(|_| expected())?;
+        let name = name.trim();
+        let driver = name.parse().ok().filter(|driver| ORDER.contains(driver)).ok_or_else(|| {
+            let known = ORDER.map(|driver| driver.to_string()).join(", ");
+            format!("there is no driver {name:?} (there are: {known})")
+        })?;
         let number: usize = number.trim().parse().map_err(|_| expected())?;
-        if !ORDER.contains(&driver) || number == 0 {
-            return Err(expected());
+        if number == 0 {
+            return Err(format!("{driver}=0 has no thread: leave {driver} out, or give it one or more"));
         }
         if all.iter().any(|(known, _)| *known == driver) {
             return Err(format!("{driver} is named twice"));
@@ -59,4 +63,27 @@ pub fn drivers(text: &str) -> Result<Vec<(DriverName, usize)>, String> {
     }
     all.sort_by_key(|(driver, _)| ORDER.iter().position(|known| known == driver));
     Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn what_is_no_driver_and_has_no_thread_is_told_apart() {
+        let two = drivers("epoll=2, io_uring=1").unwrap();
+        assert_eq!(two, [(DriverName::IoUring, 1), (DriverName::Epoll, 2)]);
+        for (text, why) in [
+            ("kqueue=1", "there is no driver \"kqueue\" (there are: io_uring, epoll, poll, select, threads)"),
+            ("auto=1", "there is no driver \"auto\""),
+            ("epoll=0", "epoll=0 has no thread: leave epoll out, or give it one or more"),
+            ("epoll", "expected DRIVER=THREADS, as io_uring=1,epoll=1, found \"epoll\""),
+            ("epoll=two", "found \"epoll=two\""),
+            ("epoll=1,epoll=1", "epoll is named twice"),
+        ] {
+            let refused = drivers(text).unwrap_err();
+            assert!(refused.contains(why), "{text}: {refused}");
+        }
+    }
 }

@@ -71,6 +71,33 @@ fn mistakes_are_said_in_the_house_form_with_exit_2() {
 }
 
 #[test]
+fn options_that_cannot_be_combined_are_refused_by_their_names() {
+    for (words, named) in [
+        (&["--list", "l", "--files-from", "f"][..], &["--list", "--files-from"][..]),
+        (&["--list", "l", "-i"], &["--list", "-i"]),
+        (&["--list", "l", "-L"], &["--list", "-L"]),
+        (&["--journal", "j"], &["--journal", "--list", "--resume"]),
+        (&["--update-from-manifest", "m", "-n"], &["--update-from-manifest", "-n"]),
+        (&["--max-delete", "3"], &["--max-delete", "--delete"]),
+        (&["--delete", "--files-from", "f"], &["--delete", "--files-from"]),
+        (&["--delete", "-n"], &["--delete", "-n"]),
+        (&["--rate", "3", "--engine", "ring-splice"], &["--rate", "--engine ring-splice"]),
+        (&["--resume", "-n"], &["--resume", "-n"]),
+        (&["--part", "1/2", "-l"], &["--part", "-l"]),
+        (&["--finish", "--dry-run"], &["--finish", "--dry-run"]),
+        (&["--exclude", "/"], &["--exclude"]),
+    ] {
+        let outcome = cp(&folder(), [&["-r"][..], words, &["s", "d"]].concat());
+        assert_eq!(outcome.code, Some(2), "{words:?}: {outcome:?}");
+        assert!(outcome.stderr.starts_with("ringroad: cp: --"), "{outcome:?}");
+        let said = outcome.stderr.replace([',', ':', '(', ')', '\n'], " ");
+        for name in named {
+            assert!(said.contains(&format!(" {name} ")), "{name}: {outcome:?}");
+        }
+    }
+}
+
+#[test]
 fn what_cannot_be_copied_is_said_with_its_path_and_exit_1() {
     let folder = folder();
     let outcome = cp(&folder, ["nowhere/a\nb", "d"]);

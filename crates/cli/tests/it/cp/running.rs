@@ -7,6 +7,7 @@ use crate::cat::{denied, refused};
 use crate::support::{BINARY, Kill, Lines, is_root, own_copy, ringroad, run, skip, until};
 use rustix::process::Signal;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcgetwinsize, tcsetwinsize};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -66,6 +67,33 @@ fn a_terminal_sees_files_bytes_and_rate_and_standard_output_nothing() {
         (said.as_str(), fs::read_to_string(folder.path().join("out")).unwrap().as_str()),
         ("", "contents")
     );
+}
+
+#[test]
+fn the_summary_on_a_narrow_terminal_is_broken_only_where_a_line_is_full() {
+    const COLUMNS: u16 = 40;
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("a"), "contents").unwrap();
+    let (mut ours, theirs) = terminal();
+    let size = tcgetwinsize(&theirs).unwrap();
+    tcsetwinsize(&theirs, Winsize { ws_col: COLUMNS, ws_row: 50, ..size }).unwrap();
+    let mut copy = ringroad(["cp", "a", "b"]);
+    copy.current_dir(folder.path()).stderr(theirs);
+    let mut child = Kill(copy.spawn().unwrap());
+    drop(copy);
+    let mut said = Vec::new();
+    // A terminal ends with an error when its other end is closed.
+    let _ = ours.read_to_end(&mut said);
+    assert_eq!(child.wait(), Some(0));
+    let said = String::from_utf8(said).unwrap();
+    let summary = &said[said.find("ringroad: cp: copied 1 file").unwrap()..];
+    let lines: Vec<&str> = summary.lines().collect();
+    assert!(lines.len() > 1 && summary.contains("files/s"), "{lines:?}");
+    for pair in lines.windows(2) {
+        let next = pair[1].split_whitespace().next().unwrap();
+        let longer = pair[0].chars().count() + 1 + next.chars().count();
+        assert!(longer > COLUMNS.into() && pair[0].chars().count() <= COLUMNS.into(), "{lines:?}");
+    }
 }
 
 /// Where there is no terminal, and where the drop-in was called, a copy that takes its time says nothing.
