@@ -36,7 +36,7 @@
 //! | `mpsc::Sender::blocking_send` | [`Sender::send_blocking`] |
 //! | `mpsc::Sender::{reserve, reserve_owned, try_reserve}` | the same names of [`Sender`] |
 //! | `mpsc::Permit::send` | [`Permit::send`], which returns the message if no receiver is left |
-//! | `mpsc::Sender::reserve_many` | none: a permit at a time |
+//! | `mpsc::Sender::{reserve_many, try_reserve_many}` | the same names; above the capacity it panics |
 //! | `mpsc::Sender::{capacity, max_capacity}` | [`Sender::room`], [`Sender::capacity`] |
 //! | `mpsc::Receiver::{recv, recv_many, try_recv, close}` | the same names of [`Receiver`] |
 //! | `mpsc::Receiver::blocking_recv` | [`Receiver::recv_blocking`] |
