@@ -20,9 +20,9 @@
 //! | "all of them are here" | [`Barrier`] |
 //! | "all of them are done" | [`WaitGroup`] |
 //!
-//! Waiting tasks are served in order, with one exception: a task that arrives while there is room may be
-//! served before one that was woken and has not run yet. A [`Semaphore`] and a [`Notify`] have no such
-//! exception. Dropping a waiting future gives up its place and passes its wake-up on, so nothing is lost.
+//! Waiting tasks are served in order, with one exception: a task that arrives while there is a message may be
+//! served before one that was woken and has not run yet. A [`Semaphore`], a [`Notify`] and the senders of a
+//! bounded channel have no such exception. Dropping a waiting future gives up its place and passes its wake-up on, so nothing is lost.
 //!
 //! An operation that completes immediately counts against the task's budget, like I/O: after 64 of them in
 //! one poll the task yields, so that timers, I/O and other tasks run. So a task that always finds its channel
@@ -69,7 +69,7 @@ mod wait_group;
 pub mod watch;
 
 pub use barrier::Barrier;
-pub use bounded::{OwnedPermit, Permit, Receiver, Sender, WeakReceiver, WeakSender, bounded};
+pub use bounded::{OwnedPermit, Permit, PermitIterator, Receiver, Sender, WeakReceiver, WeakSender, bounded};
 pub use cancel::{CancelOnDrop, CancellationToken};
 pub use errors::{RecvError, SendError, SendTimeoutError, TryRecvError, TrySendError};
 pub use lock::{Mutex, MutexGuard, MutexGuardArc};

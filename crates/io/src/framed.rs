@@ -12,7 +12,8 @@ const COLLECTED: usize = 64 * 1024;
 /// A stream of messages: a byte stream with a codec.
 ///
 /// The codec is one of `tokio-util`'s traits, so those of that crate and of others work here
-/// ([`codec`](crate::codec)). It bounds the length of a message.
+/// ([`codec`](crate::codec)). It bounds the length of a message. A `Framed` over each half of a stream lets
+/// two tasks receive and send at once.
 ///
 /// ```
 /// # use ringroad_engine::{DriverName, Runtime, net::UnixStream};
@@ -47,6 +48,34 @@ impl<S, C> Framed<S, C> {
         Framed { stream, codec, received, unsent, has_ended: false, has_failed: false }
     }
 
+    /// Makes a stream of messages that begins with bytes that were received before: those behind what another
+    /// reader has read, as [`BufReader::into_parts`](crate::BufReader::into_parts) returns them.
+    pub fn with_received(stream: S, codec: C, received: &[u8]) -> Framed<S, C> {
+        Framed { received: BytesMut::from(received), ..Framed::new(stream, codec) }
+    }
+
+    /// Goes on with another codec. What was received and not decoded, and encoded and not written, is kept.
+    ///
+    /// ```
+    /// # use ringroad_engine::{DriverName, Runtime, net::UnixStream};
+    /// use ringroad_io::{Framed, codec::{LengthDelimitedCodec, LinesCodec}};
+    ///
+    /// Runtime::new(DriverName::Epoll)?.block_on(async {
+    ///     let (mut near, far) = UnixStream::pair()?;
+    ///     near.write_all("frames please\n\0\0\0\x03one").await.0?;
+    ///     let mut lines = Framed::new(far, LinesCodec::new());
+    ///     assert_eq!(lines.next().await.unwrap()?, "frames please");
+    ///     let mut frames = lines.map_codec(|_| LengthDelimitedCodec::new());
+    ///     assert_eq!(frames.next().await.unwrap()?, "one");
+    ///     Ok::<(), Box<dyn std::error::Error>>(())
+    /// })??;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn map_codec<D>(self, change: impl FnOnce(C) -> D) -> Framed<S, D> {
+        let Framed { stream, codec, received, unsent, has_ended, has_failed } = self;
+        Framed { stream, codec: change(codec), received, unsent, has_ended, has_failed }
+    }
+
     /// Returns the stream.
     pub fn get_ref(&self) -> &S {
         &self.stream
@@ -62,7 +91,7 @@ impl<S, C> Framed<S, C> {
         &mut self.codec
     }
 
-    /// Returns the stream, and what was received and not decoded.
+    /// Returns the stream, and what was received and not decoded. What was encoded and not written is lost.
     pub fn into_parts(self) -> (S, BytesMut) {
         (self.stream, self.received)
     }
@@ -109,7 +138,8 @@ impl<S: AsyncRead, C: Decoder> Framed<S, C> {
 }
 
 impl<S: AsyncWrite, C> Framed<S, C> {
-    /// Encodes a message and writes it.
+    /// Encodes a message and writes it. Dropping the future breaks a stream, unless nothing of the message
+    /// was sent.
     ///
     /// # Errors
     /// As of the codec and the stream.

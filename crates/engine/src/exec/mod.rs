@@ -32,7 +32,7 @@ use crate::fork::Origin;
 use crate::io::{ANSWERS_PER_POLL, Io};
 use crate::wheel::{TimerId, Wheel};
 use inbox::{Inbox, Message};
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, RefMut};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
@@ -408,14 +408,14 @@ impl Core {
         }
     }
 
-    fn spawn<F>(self: &Rc<Core>, future: F) -> JoinHandle<F::Output>
+    fn spawn<F>(self: Rc<Core>, future: F) -> JoinHandle<F::Output>
     where
         F: Future + 'static,
         F::Output: 'static,
     {
         let (index, generation) = self.tasks.borrow_mut().insert(boxed(future));
-        self.wake(Packed::new(self.number, index, generation as u16), When::Soon);
-        JoinHandle::new(Rc::clone(self), index, generation)
+        self.ready.borrow_mut().push_back(index);
+        JoinHandle::new(self, index, generation)
     }
 
     /// Polls one task from the queue. Returns `false` if the task has already ended.
@@ -442,15 +442,14 @@ impl Core {
         let cancelled = matches!(slot.place, Place::Running { cancelled: true });
         let (place, keep) = match polled {
             Ok(Poll::Pending) if !cancelled => {
-                // `Running` has nothing to drop; the compiler cannot know that it is what was there.
-                std::mem::forget(std::mem::replace(&mut slot.place, Place::Idle(task)));
+                slot.fill(Place::Idle(task));
                 return true;
             }
             Ok(Poll::Pending) => (Place::Failed(JoinError::Cancelled), Some(task)),
             Ok(Poll::Ready(())) => (Place::Over(task), None),
             Err(why) => (Place::Failed(JoinError::Panicked(why)), Some(task)),
         };
-        slot.place = place;
+        slot.fill(place);
         slot.queued = false;
         if slot.detached {
             let freed = tasks.free(index);
@@ -460,13 +459,29 @@ impl Core {
             drop_quietly((keep, freed));
             return true;
         }
-        drop(tasks);
-        self.end_task(index, generation, keep);
+        match keep {
+            None => Self::wake_joiner(tasks, index),
+            Some(task) => {
+                drop(tasks);
+                self.end_failed(index, generation, task);
+            }
+        }
         true
     }
 
+    /// Wakes the task that joins this one.
+    #[inline]
+    fn wake_joiner(mut tasks: RefMut<'_, Tasks>, index: u32) {
+        let joiner = tasks.take_joiner(index);
+        drop(tasks);
+        if let Some(joiner) = joiner {
+            // A task may be cancelled by a destructor.
+            in_destructor(|| joiner.wake());
+        }
+    }
+
     /// Drops the rest of a task that has failed, and wakes the task that joins it.
-    fn end_task(&self, index: u32, generation: u32, task: Option<Task>) {
+    fn end_failed(&self, index: u32, generation: u32, task: Task) {
         let panicked = drop_caught(task).err();
         let mut tasks = self.tasks.borrow_mut();
         match (tasks.alive(index, generation), panicked) {
@@ -478,14 +493,8 @@ impl Core {
             (_, Some(payload)) => std::mem::forget(payload),
             (_, None) => {}
         }
-        if tasks.alive(index, generation).is_none() {
-            return;
-        }
-        let joiner = tasks.take_joiner(index);
-        drop(tasks);
-        if let Some(joiner) = joiner {
-            // A task may be cancelled by a destructor.
-            in_destructor(|| joiner.wake());
+        if tasks.alive(index, generation).is_some() {
+            Self::wake_joiner(tasks, index);
         }
     }
 
@@ -511,7 +520,7 @@ impl Core {
             Place::Free { .. } | Place::Over(_) | Place::Failed(_) => return,
         };
         drop(tasks);
-        self.end_task(index, generation, Some(task));
+        self.end_failed(index, generation, task);
     }
 
     /// Runs tasks until `main` is ready.

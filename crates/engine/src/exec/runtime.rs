@@ -96,7 +96,7 @@ impl Runtime {
         F: Future + 'static,
         F::Output: 'static,
     {
-        self.core.spawn(future)
+        Rc::clone(&self.core).spawn(future)
     }
 
     /// Creates a handle for other threads.

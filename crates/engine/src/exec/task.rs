@@ -204,6 +204,17 @@ pub(super) struct Slot {
 
 const _: () = assert!(size_of::<Slot>() == 32);
 
+impl Slot {
+    /// Fills a place that has nothing to drop, free or of a task that is being polled: the compiler would
+    /// have it looked at again.
+    #[inline]
+    pub(super) fn fill(&mut self, place: Place) {
+        let before = std::mem::replace(&mut self.place, place);
+        debug_assert!(matches!(before, Place::Free { .. } | Place::Running { .. }));
+        std::mem::forget(before);
+    }
+}
+
 /// All tasks of a runtime.
 pub(super) struct Tasks {
     slots: Vec<Slot>,
@@ -220,6 +231,7 @@ impl Tasks {
         Tasks { slots: Vec::new(), free: NONE, alive: 0, joiners: HashMap::new() }
     }
 
+    /// Adds a task, which the caller puts in the queue.
     pub(super) fn insert(&mut self, task: Task) -> (u32, u32) {
         self.alive += 1;
         let index = self.free;
@@ -227,14 +239,14 @@ impl Tasks {
             if let Place::Free { next } = slot.place {
                 self.free = next;
             }
-            slot.place = Place::Idle(task);
-            slot.queued = false;
+            slot.fill(Place::Idle(task));
+            slot.queued = true;
             slot.detached = false;
             return (index, slot.generation);
         }
         let index = self.slots.len() as u32;
         let place = Place::Idle(task);
-        self.slots.push(Slot { place, generation: 0, queued: false, detached: false });
+        self.slots.push(Slot { place, generation: 0, queued: true, detached: false });
         (index, 0)
     }
 
@@ -453,6 +465,10 @@ impl<T: 'static> JoinHandle<T> {
 
 impl<T> Drop for JoinHandle<T> {
     fn drop(&mut self) {
+        if self.is_done.get() {
+            // Its slot is free, or another task's.
+            return;
+        }
         let mut tasks = self.core.tasks.borrow_mut();
         let Some(slot) = tasks.alive(self.index, self.generation) else { return };
         let remains = match slot.place {

@@ -1,8 +1,10 @@
 //! A bounded channel from many senders to many receivers.
 //!
 //! Messages are in a queue under a lock, and the tasks that wait are in lines under the same lock: what
-//! happens while no task waits takes that lock once and looks at a length. A task that was told and goes away
-//! tells the next one, so a dropped future loses no message and no place.
+//! happens while no task waits takes that lock once and looks at a length. A place that becomes free is given
+//! to the task that has waited longest, if it wants no more than are free, so a task that wants many places
+//! gets them too. A task that was told of a message or was given places, and goes away, tells the next one:
+//! a dropped future loses no message and no place.
 
 use super::budget::poll_leaf;
 use super::line::Line;
@@ -19,6 +21,7 @@ use loom::sync::{
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
+use std::iter::FusedIterator;
 use std::num::NonZeroU64;
 use std::pin::Pin;
 #[cfg(not(ringroad_loom))]
@@ -46,6 +49,7 @@ pub fn bounded<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
         queue: VecDeque::with_capacity(capacity.min(ROOM_AT_FIRST)),
         capacity,
         reserved: 0,
+        given: 0,
         is_closed: false,
         for_room: Line::new(),
         for_messages: Line::new(),
@@ -72,26 +76,39 @@ struct State<T> {
     capacity: usize,
     /// Places that are taken by permits.
     reserved: usize,
+    /// Places that were given to tasks that have not run since. A close takes them back.
+    given: usize,
     is_closed: bool,
-    /// Tasks that wait for a place.
-    for_room: Line<()>,
+    /// Tasks that wait for places. The first one wants more than are free.
+    for_room: Line<usize>,
     /// Tasks that wait for a message or the end.
-    for_messages: Line<()>,
+    for_messages: Line<usize>,
     /// The same, for receivers that are polled. Each is told of every message: it stays in the line from one
     /// poll to the next, and may never be polled again.
-    streams: Line<()>,
+    streams: Line<usize>,
     /// Tasks that wait until the channel is closed.
-    for_close: Line<()>,
+    for_close: Line<usize>,
 }
 
 /// What a task waits for.
 #[derive(Clone, Copy)]
 enum What {
-    Room,
+    /// So many places.
+    Room(usize),
     Message,
     /// A message, as a [`Stream`].
     Item,
     Close,
+}
+
+impl What {
+    /// Returns the number of places that it waits for.
+    fn places(self) -> usize {
+        match self {
+            What::Room(places) => places,
+            What::Message | What::Item | What::Close => 0,
+        }
+    }
 }
 
 /// Tasks that were told, to be woken without the lock.
@@ -114,16 +131,33 @@ impl Told {
     fn one(waker: Option<Waker>) -> Told {
         waker.map_or(Told::None, Told::One)
     }
+
+    fn and(self, waker: Option<Waker>) -> Told {
+        match self {
+            Told::None => Told::one(waker),
+            Told::One(first) => Told::Many([first].into_iter().chain(waker).collect()),
+            Told::Many(mut wakers) => {
+                wakers.extend(waker);
+                Told::Many(wakers)
+            }
+        }
+    }
 }
 
 /// Result of an attempt, with the tasks that it tells. `None`: the task has to wait.
 type Tried<R> = Option<(R, Told)>;
 
 impl<T> State<T> {
-    /// Returns the number of messages that can be sent now. A forced send may have used a reserved place.
+    /// Returns the number of free places. A forced send may have used a reserved one.
     #[inline]
     fn free(&self) -> usize {
-        self.capacity.saturating_sub(self.queue.len() + self.reserved)
+        self.capacity.saturating_sub(self.queue.len() + self.reserved + self.given)
+    }
+
+    /// Returns the number of messages that can be sent now: none if tasks wait to send.
+    #[inline]
+    fn room(&self) -> usize {
+        if self.for_room.is_empty() { self.free() } else { 0 }
     }
 
     /// Returns whether no message can arrive.
@@ -131,9 +165,9 @@ impl<T> State<T> {
         self.is_closed && self.reserved == 0
     }
 
-    fn line(&mut self, what: What) -> &mut Line<()> {
+    fn line(&mut self, what: What) -> &mut Line<usize> {
         match what {
-            What::Room => &mut self.for_room,
+            What::Room(_) => &mut self.for_room,
             What::Message => &mut self.for_messages,
             What::Item => &mut self.streams,
             What::Close => &mut self.for_close,
@@ -162,7 +196,7 @@ impl<T> State<T> {
     #[inline]
     fn pop(&mut self) -> Result<(T, Told), TryRecvError> {
         match self.queue.pop_front() {
-            Some(message) => Ok((message, self.tell_of_room(1))),
+            Some(message) => Ok((message, self.give_places())),
             None if self.is_over() => Err(TryRecvError::Closed),
             None => Err(TryRecvError::Empty),
         }
@@ -177,32 +211,54 @@ impl<T> State<T> {
         // Here, and not by `extend`, so that nothing has been taken out if it fails.
         to.reserve(moved);
         to.extend(self.queue.drain(..moved));
-        Ok((moved, self.tell_of_room(moved)))
+        Ok((moved, self.give_places()))
     }
 
-    /// Tells senders of places that have become free.
+    /// Gives free places to the tasks that have waited longest.
     #[inline]
-    fn tell_of_room(&mut self, places: usize) -> Told {
-        if self.for_room.is_empty() {
-            return Told::None;
-        }
-        match places.min(self.free()) {
-            0 => Told::None,
-            1 => Told::one(self.for_room.pop()),
-            places => Told::Many((0..places).map_while(|_| self.for_room.pop()).collect()),
+    fn give_places(&mut self) -> Told {
+        match self.for_room.is_empty() {
+            true => Told::None,
+            false => self.give_to_first(),
         }
     }
 
-    /// Takes a place for a permit.
-    fn reserve(&mut self) -> Result<(), TrySendError<()>> {
+    fn give_to_first(&mut self) -> Told {
+        let mut told = Told::None;
+        while let Some(&wanted) = self.for_room.first()
+            && wanted <= self.free()
+        {
+            self.given += wanted;
+            told = told.and(self.for_room.pop());
+        }
+        told
+    }
+
+    /// Takes so many places for the task with this number in the line, or for one that has not waited.
+    /// Returns `None` if it has to wait; an error if the channel is closed.
+    #[inline]
+    fn places(&mut self, wanted: usize, number: Option<NonZeroU64>) -> Option<Result<(), SendError<()>>> {
         if self.is_closed {
-            return Err(TrySendError::Closed(()));
+            return Some(Err(SendError(())));
         }
-        if self.free() == 0 {
-            return Err(TrySendError::Full(()));
+        match number {
+            // Its places were given to it if it is not in the line.
+            Some(number) => self.for_room.waker(number).is_none().then(|| self.given -= wanted),
+            None => (self.for_room.is_empty() && wanted <= self.free()).then_some(()),
         }
-        self.reserved += 1;
-        Ok(())
+        .map(Ok)
+    }
+
+    /// Takes places for permits if they are there.
+    fn reserve(&mut self, wanted: usize) -> Result<(), TrySendError<()>> {
+        match self.places(wanted, None) {
+            Some(Ok(())) => {
+                self.reserved += wanted;
+                Ok(())
+            }
+            Some(Err(SendError(()))) => Err(TrySendError::Closed(())),
+            None => Err(TrySendError::Full(())),
+        }
     }
 
     /// Closes the channel; returns `None` if it was.
@@ -210,6 +266,7 @@ impl<T> State<T> {
         if std::mem::replace(&mut self.is_closed, true) {
             return None;
         }
+        self.given = 0;
         let told = self.for_room.pop_all().chain(self.for_close.pop_all());
         Some(Told::Many(told.chain(self.for_messages.pop_all()).chain(self.streams.pop_all()).collect()))
     }
@@ -224,10 +281,13 @@ impl<T> State<T> {
     /// Tells the next task of a line instead of one that was told and goes away.
     fn tell_next(&mut self, what: What) -> Told {
         match what {
-            What::Room if self.free() > 0 => Told::one(self.for_room.pop()),
+            What::Room(wanted) if !self.is_closed => {
+                self.given -= wanted;
+                self.give_places()
+            }
             What::Message if !self.queue.is_empty() => Told::one(self.for_messages.pop()),
             // All are told of a close and of the end, and every stream of every message.
-            What::Room | What::Message | What::Item | What::Close => Told::None,
+            What::Room(_) | What::Message | What::Item | What::Close => Told::None,
         }
     }
 }
@@ -235,7 +295,8 @@ impl<T> State<T> {
 impl<T> Shared<T> {
     #[inline]
     fn state(&self) -> MutexGuard<'_, State<T>> {
-        // Only a failed allocation can panic under this lock, and the state is consistent then.
+        // Only a failed allocation and a send that is polled after its end can panic under this lock, and the
+        // state is consistent then.
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
@@ -246,19 +307,16 @@ impl<T> Shared<T> {
         what: What,
         number: &mut Option<NonZeroU64>,
         context: &mut Context<'_>,
-        mut attempt: impl FnMut(&mut State<T>) -> Tried<R>,
+        mut attempt: impl FnMut(&mut State<T>, Option<NonZeroU64>) -> Tried<R>,
     ) -> Poll<R> {
         let mut state = self.state();
-        let Some((result, told)) = attempt(&mut state) else {
-            drop(state);
-            return self.wait(what, number, context, attempt);
-        };
-        // It may be ready before it was told.
-        let own = number.take().and_then(|number| state.line(what).leave(number));
-        drop(state);
-        told.wake();
-        drop(own);
-        Poll::Ready(result)
+        match attempt(&mut state, *number) {
+            Some(tried) => Poll::Ready(Self::ready(state, what, number, tried)),
+            None => {
+                drop(state);
+                self.wait(what, number, context, attempt)
+            }
+        }
     }
 
     /// As [`poll`](Self::poll), after a first attempt: a waker is not cloned before it is needed.
@@ -267,36 +325,48 @@ impl<T> Shared<T> {
         what: What,
         number: &mut Option<NonZeroU64>,
         context: &mut Context<'_>,
-        mut attempt: impl FnMut(&mut State<T>) -> Tried<R>,
+        mut attempt: impl FnMut(&mut State<T>, Option<NonZeroU64>) -> Tried<R>,
     ) -> Poll<R> {
         let mut waker = context.waker().clone();
         let mut state = self.state();
-        match attempt(&mut state) {
-            Some((result, told)) => {
-                let own = number.take().and_then(|number| state.line(what).leave(number));
-                drop(state);
-                told.wake();
-                drop(own);
-                Poll::Ready(result)
-            }
+        if let Some(tried) = attempt(&mut state, *number) {
+            return Poll::Ready(Self::ready(state, what, number, tried));
+        }
+        let line = state.line(what);
+        match number.and_then(|number| line.waker(number)) {
+            Some(before) => std::mem::swap(before, &mut waker),
             None => {
-                let line = state.line(what);
-                match number.and_then(|number| line.waker(number)) {
-                    Some(before) => std::mem::swap(before, &mut waker),
-                    None => {
-                        *number = line.join((), waker);
-                        return Poll::Pending;
-                    }
-                }
-                drop(state);
-                Poll::Pending
+                *number = line.join(what.places(), waker);
+                return Poll::Pending;
             }
         }
+        drop(state);
+        Poll::Pending
+    }
+
+    /// Ends a wait with its result. As a call it would cost each message 30 instructions.
+    #[inline(always)]
+    fn ready<R>(
+        mut state: MutexGuard<'_, State<T>>,
+        what: What,
+        number: &mut Option<NonZeroU64>,
+        (result, told): (R, Told),
+    ) -> R {
+        // It may be ready before it was told.
+        let own = number.take().and_then(|number| state.line(what).leave(number));
+        drop(state);
+        told.wake();
+        drop(own);
+        result
     }
 
     /// As [`poll`](Self::poll), on a thread without a runtime.
-    fn block<R>(&self, what: What, mut attempt: impl FnMut(&mut State<T>) -> Tried<R>) -> R {
-        let first = attempt(&mut self.state());
+    fn block<R>(
+        &self,
+        what: What,
+        mut attempt: impl FnMut(&mut State<T>, Option<NonZeroU64>) -> Tried<R>,
+    ) -> R {
+        let first = attempt(&mut self.state(), None);
         if let Some((result, told)) = first {
             told.wake();
             return result;
@@ -310,7 +380,8 @@ impl<T> Shared<T> {
         let (own, told) = {
             let mut state = self.state();
             match state.line(what).leave(number) {
-                Some(own) => (Some(own), Told::None),
+                // Those behind it may want fewer places than it did.
+                Some(own) => (Some(own), state.give_places()),
                 None => (None, state.tell_next(what)),
             }
         };
@@ -321,13 +392,11 @@ impl<T> Shared<T> {
     fn try_send(&self, message: T) -> Result<(), TrySendError<T>> {
         let told = {
             let mut state = self.state();
-            if state.is_closed {
-                return Err(TrySendError::Closed(message));
+            match state.places(1, None) {
+                Some(Ok(())) => state.push(message),
+                Some(Err(_)) => return Err(TrySendError::Closed(message)),
+                None => return Err(TrySendError::Full(message)),
             }
-            if state.free() == 0 {
-                return Err(TrySendError::Full(message));
-            }
-            state.push(message)
         };
         told.wake();
         Ok(())
@@ -348,12 +417,12 @@ impl<T> Shared<T> {
         Ok(())
     }
 
-    /// Gives back the place of a permit.
-    fn release(&self) {
+    /// Gives back the places of permits.
+    fn release(&self, places: usize) {
         let told = {
             let mut state = self.state();
-            state.reserved -= 1;
-            state.tell_of_end().unwrap_or_else(|| state.tell_of_room(1))
+            state.reserved -= places;
+            state.tell_of_end().unwrap_or_else(|| state.give_places())
         };
         in_destructor(|| told.wake());
     }
@@ -379,7 +448,7 @@ impl<T> Waiting<'_, T> {
     fn poll<R>(
         &mut self,
         context: &mut Context<'_>,
-        attempt: impl FnMut(&mut State<T>) -> Tried<R>,
+        attempt: impl FnMut(&mut State<T>, Option<NonZeroU64>) -> Tried<R>,
     ) -> Poll<R> {
         self.shared.poll(self.what, &mut self.number, context, attempt)
     }
@@ -410,7 +479,7 @@ impl<'a, T, A> Tries<'a, T, A> {
     }
 }
 
-impl<T, R, A: FnMut(&mut State<T>) -> Tried<R>> Future for Tries<'_, T, A> {
+impl<T, R, A: FnMut(&mut State<T>, Option<NonZeroU64>) -> Tried<R>> Future for Tries<'_, T, A> {
     type Output = R;
 
     #[inline]
@@ -422,35 +491,25 @@ impl<T, R, A: FnMut(&mut State<T>) -> Tried<R>> Future for Tries<'_, T, A> {
 
 /// Returns attempts to send the message.
 #[inline]
-fn sends<T>(message: T) -> impl FnMut(&mut State<T>) -> Tried<Result<(), SendError<T>>> {
+fn sends<T>(message: T) -> impl FnMut(&mut State<T>, Option<NonZeroU64>) -> Tried<Result<(), SendError<T>>> {
     let mut message = Some(message);
-    move |state| {
-        if state.is_closed {
-            return message.take().map(|back| (Err(SendError(back)), Told::None));
-        }
-        if state.free() == 0 {
-            return None;
-        }
-        message.take().map(|message| (Ok(()), state.push(message)))
+    move |state, number| {
+        let places = state.places(1, number)?;
+        let Some(message) = message.take() else { unreachable!("a send is polled after its end") };
+        Some(match places {
+            Ok(()) => (Ok(()), state.push(message)),
+            Err(SendError(())) => (Err(SendError(message)), Told::None),
+        })
     }
 }
 
 /// Tries to receive a message, or the end.
 #[inline]
-fn receive<T>(state: &mut State<T>) -> Tried<Result<T, RecvError>> {
+fn receive<T>(state: &mut State<T>, _: Option<NonZeroU64>) -> Tried<Result<T, RecvError>> {
     match state.pop() {
         Ok((message, told)) => Some((Ok(message), told)),
         Err(TryRecvError::Closed) => Some((Err(RecvError), Told::None)),
         Err(TryRecvError::Empty) => None,
-    }
-}
-
-/// Tries to take a place for a permit.
-fn reserve<T>(state: &mut State<T>) -> Tried<Result<(), SendError<()>>> {
-    match state.reserve() {
-        Ok(()) => Some((Ok(()), Told::None)),
-        Err(TrySendError::Closed(())) => Some((Err(SendError(())), Told::None)),
-        Err(TrySendError::Full(())) => None,
     }
 }
 
@@ -467,7 +526,7 @@ impl<T> Sender<T> {
     /// The channel is closed: the message comes back.
     #[inline]
     pub fn send(&self, message: T) -> impl Future<Output = Result<(), SendError<T>>> {
-        Tries::new(&self.shared, What::Room, sends(message))
+        Tries::new(&self.shared, What::Room(1), sends(message))
     }
 
     /// Sends a message if there is room.
@@ -514,7 +573,7 @@ impl<T> Sender<T> {
     /// As [`send`](Self::send).
     #[doc(alias = "blocking_send")]
     pub fn send_blocking(&self, message: T) -> Result<(), SendError<T>> {
-        self.shared.block(What::Room, sends(message))
+        self.shared.block(What::Room(1), sends(message))
     }
 
     /// Waits for room, and takes a place that the permit's message goes to without waiting. So a message can
@@ -537,7 +596,7 @@ impl<T> Sender<T> {
     /// # Errors
     /// The channel is closed.
     pub async fn reserve(&self) -> Result<Permit<'_, T>, SendError<()>> {
-        self.place().await.map(|()| Permit { sender: self })
+        self.places(1).await.map(|()| Permit { sender: self })
     }
 
     /// As [`reserve`](Self::reserve); the permit keeps the sender.
@@ -545,7 +604,7 @@ impl<T> Sender<T> {
     /// # Errors
     /// The channel is closed.
     pub async fn reserve_owned(self) -> Result<OwnedPermit<T>, SendError<()>> {
-        self.place().await.map(|()| OwnedPermit { sender: Some(self) })
+        self.places(1).await.map(|()| OwnedPermit { sender: Some(self) })
     }
 
     /// Takes a place if there is one. See [`reserve`](Self::reserve).
@@ -553,7 +612,7 @@ impl<T> Sender<T> {
     /// # Errors
     /// The channel is full or closed.
     pub fn try_reserve(&self) -> Result<Permit<'_, T>, TrySendError<()>> {
-        self.shared.state().reserve()?;
+        self.shared.state().reserve(1)?;
         Ok(Permit { sender: self })
     }
 
@@ -562,7 +621,7 @@ impl<T> Sender<T> {
     /// # Errors
     /// The channel is full or closed: the sender comes back.
     pub fn try_reserve_owned(self) -> Result<OwnedPermit<T>, TrySendError<Sender<T>>> {
-        let reserved = self.shared.state().reserve();
+        let reserved = self.shared.state().reserve(1);
         match reserved {
             Ok(()) => Ok(OwnedPermit { sender: Some(self) }),
             Err(TrySendError::Full(())) => Err(TrySendError::Full(self)),
@@ -570,13 +629,61 @@ impl<T> Sender<T> {
         }
     }
 
-    fn place(&self) -> impl Future<Output = Result<(), SendError<()>>> {
-        Tries::new(&self.shared, What::Room, reserve)
+    /// As [`reserve`](Self::reserve), for so many messages: waits until there is room for all of them. Tasks
+    /// get their places in order of arrival, so one that wants many is not overtaken by others that want few.
+    ///
+    /// ```
+    /// use ringroad_engine::{DriverName, Runtime, sync};
+    ///
+    /// Runtime::new(DriverName::Epoll)?.block_on(async {
+    ///     let (sender, receiver) = sync::bounded(4);
+    ///     let permits = sender.reserve_many(3).await.unwrap();
+    ///     assert_eq!(sender.room(), 1);
+    ///     for (permit, message) in permits.zip(["first", "second"]) {
+    ///         permit.send(message).unwrap();
+    ///     }
+    ///     assert_eq!((receiver.len(), sender.room()), (2, 2), "the third place is free again");
+    /// })?;
+    /// # Ok::<(), ringroad_engine::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The channel is closed.
+    ///
+    /// # Panics
+    /// If there are more than the capacity, for which it would wait for ever.
+    pub fn reserve_many(
+        &self,
+        count: usize,
+    ) -> impl Future<Output = Result<PermitIterator<'_, T>, SendError<()>>> {
+        let capacity = self.capacity();
+        assert!(count <= capacity, "{count} permits of a channel with room for {capacity} messages");
+        async move { self.places(count).await.map(|()| PermitIterator { sender: self, left: count }) }
+    }
+
+    /// Takes so many places if they are there. See [`reserve_many`](Self::reserve_many).
+    ///
+    /// # Errors
+    /// The channel is closed, or has too little room, which it never has for more than its capacity.
+    pub fn try_reserve_many(&self, count: usize) -> Result<PermitIterator<'_, T>, TrySendError<()>> {
+        self.shared.state().reserve(count)?;
+        Ok(PermitIterator { sender: self, left: count })
+    }
+
+    fn places(&self, wanted: usize) -> impl Future<Output = Result<(), SendError<()>>> {
+        let attempt = move |state: &mut State<T>, number: Option<NonZeroU64>| {
+            let places = state.places(wanted, number)?;
+            if places.is_ok() {
+                state.reserved += wanted;
+            }
+            Some((places, Told::None))
+        };
+        Tries::new(&self.shared, What::Room(wanted), attempt)
     }
 
     /// Waits until the channel is closed.
     pub fn closed(&self) -> impl Future<Output = ()> {
-        Tries::new(&self.shared, What::Close, |state: &mut State<T>| {
+        Tries::new(&self.shared, What::Close, |state: &mut State<T>, _| {
             state.is_closed.then_some(((), Told::None))
         })
     }
@@ -610,7 +717,40 @@ impl<T> Permit<'_, T> {
 
 impl<T> Drop for Permit<'_, T> {
     fn drop(&mut self) {
-        self.sender.shared.release();
+        self.sender.shared.release(1);
+    }
+}
+
+/// Permits for several messages. See [`Sender::reserve_many`].
+///
+/// Dropping it gives the places back that are left in it.
+#[must_use = "dropping it gives the places back"]
+pub struct PermitIterator<'a, T> {
+    sender: &'a Sender<T>,
+    left: usize,
+}
+
+impl<'a, T> Iterator for PermitIterator<'a, T> {
+    type Item = Permit<'a, T>;
+
+    fn next(&mut self) -> Option<Permit<'a, T>> {
+        self.left = self.left.checked_sub(1)?;
+        Some(Permit { sender: self.sender })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl<T> ExactSizeIterator for PermitIterator<'_, T> {}
+impl<T> FusedIterator for PermitIterator<'_, T> {}
+
+impl<T> Drop for PermitIterator<'_, T> {
+    fn drop(&mut self) {
+        if self.left > 0 {
+            self.sender.shared.release(self.left);
+        }
     }
 }
 
@@ -638,7 +778,7 @@ impl<T> OwnedPermit<T> {
     pub fn release(mut self) -> Option<Sender<T>> {
         let sender = self.sender.take();
         if let Some(sender) = &sender {
-            sender.shared.release();
+            sender.shared.release(1);
         }
         sender
     }
@@ -647,7 +787,7 @@ impl<T> OwnedPermit<T> {
 impl<T> Drop for OwnedPermit<T> {
     fn drop(&mut self) {
         if let Some(sender) = &self.sender {
-            sender.shared.release();
+            sender.shared.release(1);
         }
     }
 }
@@ -680,7 +820,7 @@ impl<T> Receiver<T> {
     /// If `limit` is zero.
     pub fn recv_many(&self, to: &mut Vec<T>, limit: usize) -> impl Future<Output = Result<usize, RecvError>> {
         assert!(limit > 0, "no message at most would be received without end");
-        let attempt = move |state: &mut State<T>| match state.pop_many(to, limit) {
+        let attempt = move |state: &mut State<T>, _| match state.pop_many(to, limit) {
             Ok((moved, told)) => Some((Ok(moved), told)),
             Err(TryRecvError::Closed) => Some((Err(RecvError), Told::None)),
             Err(TryRecvError::Empty) => None,
@@ -797,9 +937,9 @@ macro_rules! ends {
             }
 
             /// Returns the number of messages that there is room for now: the capacity without unread
-            /// messages and permits.
+            /// messages and permits; zero while tasks wait to send.
             pub fn room(&self) -> usize {
-                self.shared.state().free()
+                self.shared.state().room()
             }
 
             /// Returns the number of senders.
@@ -874,7 +1014,7 @@ macro_rules! debugs {
         }
     )+};
 }
-debugs!(Sender, Receiver, WeakSender, WeakReceiver, Permit<'_>, OwnedPermit);
+debugs!(Sender, Receiver, WeakSender, WeakReceiver, Permit<'_>, PermitIterator<'_>, OwnedPermit);
 
 impl<T> Stream for Receiver<T> {
     type Item = T;
@@ -928,6 +1068,37 @@ mod tests {
             gives_up.join().unwrap();
             sending.join().unwrap();
             assert_eq!(wait(receiver.recv()), Err(RecvError));
+        });
+    }
+
+    #[test]
+    fn a_wait_for_many_places_ends_whatever_others_take_and_give_up() {
+        check_three_threads(|| {
+            let (sender, receiver) = bounded(2);
+            sender.try_send(0).unwrap();
+            let (other, many) = (sender.clone(), sender.clone());
+            let gives_up = thread::spawn(move || drop(poll_once(other.reserve_many(2))));
+            let takes_many = thread::spawn(move || {
+                let mut permits = wait(many.reserve_many(2)).unwrap();
+                permits.next().unwrap().send(1).unwrap();
+            });
+            assert_eq!((wait(receiver.recv()), wait(receiver.recv())), (Ok(0), Ok(1)));
+            gives_up.join().unwrap();
+            takes_many.join().unwrap();
+            assert_eq!(sender.room(), 2);
+        });
+    }
+
+    #[test]
+    fn a_close_takes_places_back_from_a_sender_at_any_time_and_the_end_comes() {
+        loom::model(|| {
+            let (sender, receiver) = bounded(1);
+            sender.try_send(0).unwrap();
+            let sending = thread::spawn(move || wait(sender.send(1)).is_ok());
+            assert_eq!(wait(receiver.recv()), Ok(0));
+            receiver.close();
+            let last = wait(receiver.recv());
+            assert_eq!(last.is_ok(), sending.join().unwrap());
         });
     }
 

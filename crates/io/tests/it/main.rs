@@ -303,6 +303,32 @@ fn frames_keep_their_bounds_with_codecs_of_the_ecosystem() {
 }
 
 #[test]
+fn messages_go_on_with_another_codec_where_the_last_one_has_ended() {
+    everywhere(|| async {
+        let (mut near, far) = UnixStream::pair()?;
+        near.write_all("first\nsecond\n\0\0\0\x05third\0\0\0\x06fourth").await.0?;
+        drop(near);
+        let mut reader = BufReader::new(far);
+        assert_eq!(reader.read_line().await?.unwrap(), "first");
+        let (far, received) = reader.into_parts();
+        let mut far = Framed::with_received(far, LinesCodec::new(), &received);
+        assert_eq!(far.next().await.unwrap().unwrap(), "second");
+        let mut far = far.map_codec(|_| LengthDelimitedCodec::new());
+        assert_eq!(far.next().await.unwrap().unwrap(), "third");
+        assert_eq!(far.next().await.unwrap().unwrap(), "fourth");
+        assert!(far.next().await.is_none());
+        let (near, mut far) = UnixStream::pair()?;
+        let mut near = Framed::new(near, LinesCodec::new());
+        near.feed("kept").await.unwrap();
+        near.map_codec(|_| LengthDelimitedCodec::new()).send(Bytes::from("x")).await.unwrap();
+        let (result, got) = far.read_to_end(Vec::new(), 100).await;
+        result?;
+        assert_eq!(got, b"kept\n\0\0\0\x01x");
+        Ok(())
+    });
+}
+
+#[test]
 fn a_loop_over_messages_ends_at_an_error_and_a_codec_that_can_goes_on() {
     everywhere(|| async {
         let (mut near, far) = UnixStream::pair()?;

@@ -36,7 +36,7 @@
 //! | `mpsc::Sender::blocking_send` | [`Sender::send_blocking`] |
 //! | `mpsc::Sender::{reserve, reserve_owned, try_reserve}` | the same names of [`Sender`] |
 //! | `mpsc::Permit::send` | [`Permit::send`], which returns the message if no receiver is left |
-//! | `mpsc::Sender::reserve_many` | none: a permit at a time |
+//! | `mpsc::Sender::{reserve_many, try_reserve_many}` | the same names; above the capacity it panics |
 //! | `mpsc::Sender::{capacity, max_capacity}` | [`Sender::room`], [`Sender::capacity`] |
 //! | `mpsc::Receiver::{recv, recv_many, try_recv, close}` | the same names of [`Receiver`] |
 //! | `mpsc::Receiver::blocking_recv` | [`Receiver::recv_blocking`] |
@@ -74,7 +74,8 @@
 //! |---|---|
 //! | `AsyncRead::read(&mut [u8])` | [`AsyncRead::read`] with an owned buffer, or [`recv`] |
 //! | `AsyncWriteExt::write_all(&[u8])` | [`AsyncWrite::write_all`] with an owned buffer |
-//! | `AsyncReadExt::{read_exact, read_to_string}` | the same names of [`AsyncReadExt`] |
+//! | `AsyncReadExt::read_exact(&mut [u8])` | [`AsyncReadExt::read_exact`] with a vector and a count |
+//! | `AsyncReadExt::read_to_string` | [`AsyncReadExt::read_to_string`], up to a limit |
 //! | `AsyncReadExt::read_to_end` | [`AsyncReadExt::read_to_end`] with a limit |
 //! | `AsyncReadExt::read_u32` and the others | `u32::from_be_bytes` of [`AsyncReadExt::read_exact`] |
 //! | `AsyncWriteExt::write_u32` and the others | `write_all(7_u32.to_be_bytes())` |
@@ -86,6 +87,8 @@
 //! | `io::{stdin, stdout, stderr}` | the same names in [`io`] |
 //! | `io::unix::AsyncFd` | [`PollFd`] |
 //! | `tokio_util::codec::Framed` | [`Framed`], with the same codecs |
+//! | `FramedRead`, `FramedWrite`, `Framed::split` | a [`Framed`] over each half of a stream |
+//! | `Framed::map_codec`, `from_parts` | [`Framed::map_codec`], [`Framed::with_received`] |
 //! | `tokio_util::io::SyncIoBridge` | none: `std::io` in [`spawn_blocking`] |
 //! | `TcpStream::connect("host:80")` | [`connect_to`]; [`connect`] for an address |
 //! | `lookup_host` | [`lookup_host`] |
@@ -94,6 +97,7 @@
 //! | `UdpSocket`, `UnixStream`, `UnixDatagram`, `UnixListener` | the same names in [`net`] |
 //! | `net::unix::pipe` | [`io::pipe`] |
 //! | `fs::read_to_string` and the other functions | the same names in [`fs`] |
+//! | `fs::write(path, bytes).await?` | [`fs::write`], which returns the bytes too: `.await.0?` |
 //! | `fs::File`, a position inside | [`fs::File`] with offsets; a position: `std::io::Cursor` around it |
 //! | `process::Command`, `spawn`, `output` | that of std, [`process::spawn`], [`process::output`] |
 //! | `signal::ctrl_c`, `signal::unix::signal` | [`ctrl_c`], [`Signals`] |
@@ -137,6 +141,7 @@
 //! [`AsyncReadExt`]: crate::io::AsyncReadExt
 //! [`AsyncReadExt::read_to_end`]: crate::io::AsyncReadExt::read_to_end
 //! [`AsyncReadExt::read_exact`]: crate::io::AsyncReadExt::read_exact
+//! [`AsyncReadExt::read_to_string`]: crate::io::AsyncReadExt::read_to_string
 //! [`io::copy`]: crate::io::copy
 //! [`UnixStream::pair`]: crate::net::UnixStream::pair
 //! [`io`]: crate::io
@@ -165,10 +170,13 @@
 //! [`BufWriter`]: crate::io::BufWriter
 //! [`io::copy_bidirectional`]: crate::io::copy_bidirectional
 //! [`Framed`]: crate::io::Framed
+//! [`Framed::map_codec`]: crate::io::Framed::map_codec
+//! [`Framed::with_received`]: crate::io::Framed::with_received
 //! [`connect_to`]: crate::net::TcpStream::connect_to
 //! [`connect`]: crate::net::TcpStream::connect
 //! [`split`]: crate::net::TcpStream::split
 //! [`fs`]: crate::fs
+//! [`fs::write`]: crate::fs::write
 //! [`fs::File`]: crate::fs::File
 //! [`sync::bounded`]: crate::sync::bounded
 //! [`sync::unbounded`]: crate::sync::unbounded

@@ -104,9 +104,10 @@ fn drivers_are_chosen_and_simulated() {
 #[test]
 fn what_tasks_and_threads_share_has_names() {
     use ringroad::sync::{
-        Barrier, CancelOnDrop, CancellationToken, Mutex, Notify, OnceCell, OwnedPermit, Permit, RwLock,
-        RwLockReadGuardArc, RwLockWriteGuardArc, Semaphore, SemaphoreGuard, SemaphoreGuardArc,
-        SendTimeoutError, TrySendError, WaitGroup, WeakReceiver, WeakSender, broadcast, watch,
+        Barrier, CancelOnDrop, CancellationToken, Mutex, Notify, OnceCell, OwnedPermit, Permit,
+        PermitIterator, RwLock, RwLockReadGuardArc, RwLockWriteGuardArc, Semaphore, SemaphoreGuard,
+        SemaphoreGuardArc, SendTimeoutError, TrySendError, WaitGroup, WeakReceiver, WeakSender, broadcast,
+        watch,
     };
     use ringroad::task::{Blocking, CancelHandle};
     use ringroad::time::{Interval, MissedTick, Sleep, Timeout, interval};
@@ -134,6 +135,8 @@ fn what_tasks_and_threads_share_has_names() {
         let (sender, receiver): (sync::Sender<u8>, sync::Receiver<u8>) = sync::bounded(1);
         let permit: Permit<'_, u8> = sender.reserve().await.unwrap();
         drop(permit);
+        let permits: PermitIterator<'_, u8> = sender.reserve_many(1).await.unwrap();
+        drop(permits);
         let permit: OwnedPermit<u8> = sender.clone().reserve_owned().await.unwrap();
         permit.send(1).unwrap();
         let late: Result<(), SendTimeoutError<u8>> = sender.send_timeout(2, Duration::ZERO).await;

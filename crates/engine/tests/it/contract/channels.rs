@@ -58,6 +58,100 @@ everywhere!(a_wait_for_a_place_that_is_given_up_loses_none, |_| async {
     assert_eq!(receiver.try_recv(), Ok(3));
 });
 
+everywhere!(places_for_many_messages_are_taken_together_or_not_at_all, |_| async {
+    let (sender, receiver) = sync::bounded(4);
+    let mut permits = sender.reserve_many(3).await.unwrap();
+    assert_eq!((permits.len(), sender.room()), (3, 1));
+    assert!(sender.try_reserve_many(2).is_err_and(|why| why.is_full()));
+    assert_eq!(sender.room(), 1, "none of the two was taken");
+    permits.next().unwrap().send(1).unwrap();
+    let second = permits.next().unwrap();
+    drop(permits);
+    assert_eq!((receiver.try_recv(), sender.room()), (Ok(1), 3), "the third is free again");
+    let mut many = Box::pin(sender.reserve_many(4));
+    assert!(poll_once(many.as_mut()).await.is_none());
+    second.send(2).unwrap();
+    assert!(poll_once(many.as_mut()).await.is_none());
+    assert_eq!(receiver.try_recv(), Ok(2));
+    let sent = many.await.unwrap().zip(3..).map(|(permit, message)| permit.send(message));
+    sent.for_each(Result::unwrap);
+    assert!(sender.is_full());
+    let mut all = Vec::new();
+    assert_eq!((receiver.recv_many(&mut all, 9).await, &all), (Ok(4), &vec![3, 4, 5, 6]));
+    assert_eq!(sender.try_reserve_many(4).unwrap().count(), 4);
+    assert_eq!((sender.reserve_many(0).await.unwrap().len(), sender.room()), (0, 4));
+    assert!(sender.try_reserve_many(5).is_err_and(|why| why.is_full()));
+    receiver.close();
+    assert!(sender.try_reserve_many(1).is_err_and(|why| why.is_closed()));
+    assert!(sender.reserve_many(1).await.is_err());
+});
+
+everywhere!(a_sender_that_wants_many_places_is_not_overtaken_by_those_that_want_few, |_| async {
+    let (sender, receiver) = sync::bounded(3);
+    (0..3).for_each(|message| sender.try_send(message).unwrap());
+    let mut many = Box::pin(sender.reserve_many(3));
+    let mut behind = Box::pin(sender.send(6));
+    assert!(poll_once(many.as_mut()).await.is_none());
+    assert!(poll_once(behind.as_mut()).await.is_none());
+    for message in 0..3 {
+        assert_eq!(receiver.try_recv(), Ok(message));
+        assert_eq!((sender.try_send(9), sender.room()), (Err(TrySendError::Full(9)), 0));
+        assert!(poll_once(pin!(sender.send(9))).await.is_none());
+        assert!(poll_once(behind.as_mut()).await.is_none());
+    }
+    // It was given its places, and others find none also before it runs.
+    assert!(sender.try_reserve().is_err_and(|why| why.is_full()));
+    let permits = many.await.unwrap();
+    permits.zip(3..).for_each(|(permit, message)| permit.send(message).unwrap());
+    assert_eq!(receiver.recv().await, Ok(3));
+    behind.await.unwrap();
+    let mut all = Vec::new();
+    assert_eq!((receiver.recv_many(&mut all, 9).await, all), (Ok(3), vec![4, 5, 6]));
+});
+
+everywhere!(a_wait_for_many_places_that_is_given_up_lets_those_behind_it_through, |_| async {
+    let (sender, receiver) = sync::bounded(2);
+    sender.try_send(1).unwrap();
+    let mut many = Box::pin(sender.reserve_many(2));
+    let mut behind = Box::pin(sender.send(2));
+    assert!(poll_once(many.as_mut()).await.is_none());
+    assert!(poll_once(behind.as_mut()).await.is_none());
+    drop(many);
+    assert_eq!(poll_once(behind.as_mut()).await, Some(Ok(())));
+    // One that was given its places, and goes away before it is polled.
+    let mut given = Box::pin(sender.reserve_many(2));
+    let (mut first, mut second) = (Box::pin(sender.reserve()), Box::pin(sender.reserve()));
+    assert!(poll_once(given.as_mut()).await.is_none());
+    assert!(poll_once(first.as_mut()).await.is_none());
+    assert!(poll_once(second.as_mut()).await.is_none());
+    assert_eq!((receiver.try_recv(), receiver.try_recv()), (Ok(1), Ok(2)));
+    drop(given);
+    let permits = (first.await.unwrap(), second.await.unwrap());
+    assert_eq!(sender.room(), 0);
+    drop(permits);
+    assert_eq!(sender.room(), 2);
+});
+
+everywhere!(a_close_takes_places_back_from_senders_that_have_not_run_since, |_| async {
+    let (sender, receiver) = sync::bounded(1);
+    sender.try_send("first").unwrap();
+    let mut given = Box::pin(sender.send("second"));
+    assert!(poll_once(given.as_mut()).await.is_none());
+    assert_eq!(receiver.try_recv(), Ok("first"));
+    // It has its place, and may never be polled again: the end does not wait for it.
+    receiver.close();
+    assert_eq!(receiver.try_recv(), Err(TryRecvError::Closed));
+    assert_eq!(given.await.unwrap_err().into_inner(), "second");
+    let (sender, receiver) = sync::bounded::<u8>(1);
+    sender.try_send(1).unwrap();
+    let mut given = Box::pin(sender.reserve());
+    assert!(poll_once(given.as_mut()).await.is_none());
+    assert_eq!(receiver.try_recv(), Ok(1));
+    receiver.close();
+    drop(given);
+    assert_eq!(receiver.recv().await, Err(RecvError));
+});
+
 everywhere!(the_end_of_a_channel_comes_behind_its_last_permit, |_| async {
     let (sender, receiver) = sync::bounded(3);
     let permits: Vec<_> = (0..3).map(|_| sender.try_reserve().unwrap()).collect();
@@ -215,9 +309,19 @@ cases!(
                                     yield_now().await;
                                 }
                             }
-                            match number(3) {
+                            match number(4) {
                                 0 => sender.send(message).await.unwrap(),
                                 1 => sender.reserve().await.unwrap().send(message).unwrap(),
+                                2 => {
+                                    let mut given_up = Box::pin(sender.reserve_many(3));
+                                    if poll_once(given_up.as_mut()).await.is_none() {
+                                        yield_now().await;
+                                    }
+                                    // It may have been given its places, and nothing polls it.
+                                    drop(given_up);
+                                    let mut permits = sender.reserve_many(1 + number(3)).await.unwrap();
+                                    permits.next().unwrap().send(message).unwrap();
+                                }
                                 _ => sender.send_blocking(message).unwrap(),
                             }
                         }
@@ -353,12 +457,20 @@ cases!(
 );
 
 #[test]
+#[should_panic(expected = "3 permits of a channel with room for 2 messages")]
+fn more_places_than_a_channel_has_are_not_waited_for() {
+    let (sender, _receiver) = sync::bounded::<u8>(2);
+    drop(sender.reserve_many(3));
+}
+
+#[test]
 fn futures_of_channels_may_move_to_other_threads() {
     fn is_send<T: Send>(_: T) {}
     let (sender, receiver) = sync::bounded::<u8>(1);
     let semaphore = Arc::new(Semaphore::new(1));
     is_send((sender.send(1), sender.reserve(), sender.closed(), receiver.recv()));
     is_send((semaphore.acquire(), semaphore.acquire_arc()));
+    is_send(sender.reserve_many(1));
     is_send(sender.try_reserve().unwrap());
     is_send(sender.reserve_owned());
     is_send(receiver);
