@@ -3,15 +3,19 @@
 //! `deny WAY CALLS COMMAND...` runs a command under a filter of the kernel's, as containers have it: WAY is
 //! what the filter answers (EPERM, ENOSYS, EINVAL, KILL, TRAP), CALLS to which calls (`all`, `enter`,
 //! `register` of io_uring; `pwait2` of epoll). WAY `memlock` lets it lock no memory instead, as user nobody.
-//! `denied` runs the suites of all that stands on the engine so, each way; `denied WAY CALLS` one way;
-//! `denied sample` what says most in a short time.
+//! `denied` runs the engine's suite so, each way, and those of what stands on it where a call of io_uring
+//! kills or gets EPERM; `denied WAY CALLS` runs all suites one way; `denied sample` what says most in a short
+//! time.
 
-use crate::checked;
+use crate::{checked, junit, test};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 use std::cell::Cell;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
+use std::time::Instant;
 
 /// The same numbers on every architecture.
 const SETUP: i64 = 425;
@@ -100,41 +104,72 @@ const SECONDS_MAX: &str = "1200";
 
 pub(crate) const ENGINE: &str = "ringroad-engine";
 
+/// A denial, and what runs under it.
+#[derive(Debug, PartialEq)]
+struct Denial<'w> {
+    way: &'w str,
+    calls: &'w str,
+    packages: Vec<&'static str>,
+    /// Also what a driver other than io_uring does.
+    with_others: bool,
+}
+
+/// The denials that the words of the command line name; `None` if they name none.
+///
+/// The first way kills whatever makes a call of io_uring. Another answer to a call that they do not make
+/// changes nothing for the other drivers, and nothing for what stands on the engine: that answer is the
+/// engine's to deal with. EPERM is what containers answer.
+fn plan(words: &[String]) -> Option<Vec<Denial<'_>>> {
+    let all = || SUITES.map(|(package, _)| package).to_vec();
+    let denial = |way, calls, packages, with_others| Denial { way, calls, packages, with_others };
+    match words {
+        [] => {
+            let mut plan = vec![denial("KILL", "all", all(), true), denial("EPERM", "all", all(), false)];
+            for (way, _) in WAYS {
+                for (calls, numbers) in CALLS {
+                    let is_new = plan.iter().all(|one| (one.way, one.calls) != (way, calls));
+                    if is_new && numbers != [EPOLL_PWAIT2] {
+                        plan.push(denial(way, calls, vec![ENGINE], false));
+                    }
+                }
+            }
+            // Other answers to epoll's newer wait refuse epoll, which nearly every suite counts on.
+            plan.push(denial("EPERM", "pwait2", vec![ENGINE, "ringroad-http"], true));
+            plan.push(denial("memlock", "none", vec![ENGINE], true));
+            Some(plan)
+        }
+        [sample] if sample == "sample" => Some(vec![
+            denial("KILL", "all", vec![ENGINE], true),
+            denial("EPERM", "enter", vec![ENGINE], false),
+        ]),
+        // The program's tests start what was built, where user nobody may not be able to go.
+        [way, calls] if way == "memlock" => Some(vec![denial(way, calls, vec![ENGINE], true)]),
+        [way, calls] => Some(vec![denial(way, calls, all(), true)]),
+        _ => None,
+    }
+}
+
 /// The suites under denials: all ways, a sample of them, or the one named. What is about io_uring itself says
 /// why it is skipped; everything else passes.
 pub(crate) fn denied(root: &Path, words: &[String]) -> ExitCode {
-    let all = || SUITES.map(|(package, _)| package).to_vec();
-    let ways: Vec<(&str, &str, Vec<&str>)> = match words {
-        [] => {
-            let of_rings = CALLS.iter().filter(|(_, calls)| *calls != [EPOLL_PWAIT2]);
-            let of_rings = of_rings.map(|(calls, _)| *calls);
-            let ways = WAYS.iter().flat_map(|(way, _)| of_rings.clone().map(move |calls| (*way, calls)));
-            // Other answers to epoll's newer wait refuse epoll, which nearly every suite counts on.
-            ways.chain([("EPERM", "pwait2"), ("memlock", "none")])
-                .map(|(way, calls)| (way, calls, all()))
-                .collect()
-        }
-        [sample] if sample == "sample" => {
-            vec![("KILL", "all", vec![ENGINE]), ("EPERM", "enter", vec![ENGINE])]
-        }
-        [way, calls] => vec![(way, calls, all())],
-        _ => {
-            eprintln!("denied: nothing, `sample`, or a way and calls");
-            return ExitCode::from(2);
-        }
+    let Some(plan) = plan(words) else {
+        eprintln!("denied: nothing, `sample`, or a way and calls");
+        return ExitCode::from(2);
     };
-    let is_sample = words.len() == 1;
     let mut failures = 0;
-    for (nth, (way, calls, packages)) in ways.into_iter().enumerate() {
-        println!("\n== denied: {way}, {calls}");
-        // The first way kills whatever makes a call of io_uring: another answer to a call that they do not
-        // make changes nothing for the other drivers.
-        let skipped: &[&str] = if is_sample && nth > 0 { &OF_OTHER_DRIVERS } else { &[] };
-        for package in packages {
+    for denial in &plan {
+        let begun = Instant::now();
+        println!("\n== denied: {}, {}", denial.way, denial.calls);
+        // Each test of the others in a process of its own, many at a time: most of them wait. User nobody
+        // cannot run cargo.
+        let by_nextest = denial.way != "memlock" && test::has_nextest(root);
+        let (apart, together): (Vec<_>, Vec<_>) =
+            denial.packages.iter().partition(|package| by_nextest && **package != ENGINE);
+        for package in together {
             match test_binaries(root, package) {
                 Ok(binaries) => {
                     for binary in &binaries {
-                        failures += usize::from(!run(root, (way, calls), package, binary, skipped));
+                        failures += usize::from(!run(root, denial, package, binary));
                     }
                 }
                 Err(why) => {
@@ -143,20 +178,60 @@ pub(crate) fn denied(root: &Path, words: &[String]) -> ExitCode {
                 }
             }
         }
+        failures += usize::from(!apart.is_empty() && !each_apart(root, denial, &apart));
+        println!("denied: {}, {}: {} s", denial.way, denial.calls, begun.elapsed().as_secs());
     }
     println!("\ndenied: {failures} failed");
     if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn run(root: &Path, (way, calls): (&str, &str), package: &str, binary: &str, skipped: &[&str]) -> bool {
+/// Tests of packages, each in a process of its own.
+fn each_apart(root: &Path, denial: &Denial<'_>, packages: &[&'static str]) -> bool {
+    let Ok(this) = std::env::current_exe() else { return false };
+    let packages: Vec<_> = packages.iter().map(|package| format!("package({package})")).collect();
+    let mut filter = format!("({}) - test(/::sim$/)", packages.join(" | "));
+    if !denial.with_others {
+        filter.push_str(&format!(" - test(/({})(::|$)/)", OF_OTHER_DRIVERS.join("|")));
+    }
+    let mut command = Command::new(this);
+    command.args(["deny", denial.way, denial.calls, env!("CARGO")]).current_dir(root);
+    command.args(["nextest", "run", "--workspace", "--no-fail-fast", "-E", &filter]);
+    command.args(["--test-threads", &test::threads().to_string()]);
+    let _ = std::fs::remove_file(junit::path(root));
+    let passed = command.status().is_ok_and(|status| status.success());
+    match junit::newest(root) {
+        Ok(tests) => passed && tests.iter().any(|test| !test.failed),
+        Err(why) => {
+            eprintln!("denied: {why}");
+            false
+        }
+    }
+}
+
+/// A test binary: one process, and its tests are threads of it.
+fn run(root: &Path, denial: &Denial<'_>, package: &str, binary: &str) -> bool {
     let Ok(this) = std::env::current_exe() else { return false };
     let folder = SUITES.iter().find(|(known, _)| *known == package).map_or("", |(_, folder)| folder);
     // A test that hangs is a failure here, and not the end of everything behind it.
     let mut command = Command::new("timeout");
-    command.args(["--kill-after=5", SECONDS_MAX]).arg(this).args(["deny", way, calls, binary]);
+    command.args(["--kill-after=5", SECONDS_MAX]).arg(this).args(["deny", denial.way, denial.calls]);
+    let for_all = match denial.way {
+        "memlock" => Some(for_all(Path::new(binary))),
+        _ => None,
+    };
+    match &for_all {
+        None => command.arg(binary),
+        Some(Ok(place)) => command.arg(place.path().join("tests")).env("TMPDIR", place.path()),
+        Some(Err(why)) => {
+            eprintln!("denied: {binary}: a copy for user nobody: {why}");
+            return false;
+        }
+    };
     // The driver's own tests need a ring; the simulation, which no filter touches, is run elsewhere.
     command.args(["--skip", "driver::uring::", "--skip", "::sim", "--skip", "seeds::"]);
-    command.args(skipped.iter().flat_map(|part| ["--skip", part]));
+    if !denial.with_others {
+        command.args(OF_OTHER_DRIVERS.iter().flat_map(|part| ["--skip", part]));
+    }
     if package == ENGINE {
         // Most of these wait most of the time.
         let threads = 3 * std::thread::available_parallelism().map_or(1, usize::from);
@@ -184,6 +259,15 @@ fn run(root: &Path, (way, calls): (&str, &str), package: &str, binary: &str, ski
     }
 }
 
+/// A folder that every user may write to, and in it a copy of a test binary: the one that was built may lie
+/// where another user cannot go.
+fn for_all(binary: &Path) -> io::Result<tempfile::TempDir> {
+    let place = tempfile::tempdir()?;
+    std::fs::copy(binary, place.path().join("tests"))?;
+    std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o1777))?;
+    Ok(place)
+}
+
 /// The test binaries of a package, built. The whole workspace is built, with the features that all of it
 /// needs together, so that nothing is compiled again that `cargo xtask test` has compiled.
 pub(crate) fn test_binaries(root: &Path, package: &str) -> Result<Vec<String>, String> {
@@ -206,4 +290,32 @@ pub(crate) fn test_binaries(root: &Path, package: &str) -> Result<Vec<String>, S
         .filter_map(|message| message["executable"].as_str().map(str::to_owned))
         .collect();
     if binaries.is_empty() { Err("no test binary was built".to_owned()) } else { Ok(binaries) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_engine_runs_under_every_denial_and_all_suites_where_a_call_of_io_uring_kills() {
+        let all = plan(&[]).unwrap_or_default();
+        for (way, _) in WAYS {
+            for (calls, _) in CALLS.iter().filter(|(_, numbers)| *numbers != [EPOLL_PWAIT2]) {
+                let same = all.iter().filter(|one| (one.way, one.calls) == (way, *calls));
+                assert_eq!(same.filter(|one| one.packages.contains(&ENGINE)).count(), 1, "{way}, {calls}");
+            }
+        }
+        assert!(all[0].way == "KILL" && all[0].calls == "all" && all[0].with_others);
+        assert_eq!(all[0].packages, SUITES.map(|(package, _)| package));
+        assert!(all.iter().any(|one| one.way == "memlock") && all.iter().any(|one| one.calls == "pwait2"));
+    }
+
+    #[test]
+    fn words_that_name_no_denial_are_refused() {
+        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        assert_eq!(plan(&words(&["simple"])), None);
+        assert_eq!(plan(&words(&["EPERM", "all", "more"])), None);
+        assert_eq!(plan(&words(&["sample"])).map(|plan| plan.len()), Some(2));
+        assert_eq!(plan(&words(&["EPERM", "all"])).map(|plan| plan[0].packages.len()), Some(SUITES.len()));
+    }
 }

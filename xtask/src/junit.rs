@@ -15,10 +15,11 @@ pub(crate) struct Test {
     pub(crate) output: String,
 }
 
-/// The file of the newest run (`.config/nextest.toml` names it).
+/// The file of the newest run (`.config/nextest.toml` names it), in the folder of nextest's profile.
 pub(crate) fn path(root: &Path) -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    target.join("nextest/default/junit.xml")
+    let profile = std::env::var("NEXTEST_PROFILE").unwrap_or_else(|_| "default".to_owned());
+    target.join("nextest").join(profile).join("junit.xml")
 }
 
 /// Reads the newest run.

@@ -2,7 +2,7 @@
 //! settings; and what is said, and what goes on, when something cannot be read or written.
 
 use crate::support::{
-    BINARY, DEADLINE, Kill, Outcome, installed, is_root, ringroad, run, run_with_input, skip,
+    DEADLINE, Kill, Outcome, installed, is_root, own_copy, ringroad, run, run_with_input, skip,
 };
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -249,8 +249,7 @@ fn a_file_without_permission_is_said_and_the_rest_is_printed() {
             return;
         }
         // Where the binary was built, that user may not be allowed to look.
-        let copy = folder.path().join("ringroad");
-        fs::copy(BINARY, &copy).unwrap();
+        let copy = own_copy(folder.path());
         let mut command = Command::new("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(copy).stdin(Stdio::null());
         command

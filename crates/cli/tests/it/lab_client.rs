@@ -5,6 +5,7 @@
 //! How the small client takes every kind of lie is tested in `lab`, the load generator's own course in
 //! `load`.
 
+use crate::over::Over;
 use crate::support::{BINARY, ringroad, run};
 use ringroad_lab::client::{ClientReport, Options};
 use ringroad_lab::pin::{Cores, Pinned};
@@ -427,6 +428,7 @@ fn a_load_generator_whose_core_is_taken_by_others_is_called_starved() {
     let over = AtomicBool::new(false);
     let folder = tempfile::tempdir().unwrap();
     let record = std::thread::scope(|scope| {
+        let _over = Over(&over);
         for _ in 0..4 {
             scope.spawn(|| {
                 let _pinned = Pinned::to(&cores.client).unwrap();
@@ -435,9 +437,7 @@ fn a_load_generator_whose_core_is_taken_by_others_is_called_starved() {
                 }
             });
         }
-        let record = measured(&suite(folder.path(), ""));
-        over.store(true, Ordering::SeqCst);
-        record
+        measured(&suite(folder.path(), ""))
     });
     for cell in &record.cells {
         let starved = cell.verdict.reasons.iter().any(|why| matches!(why, Caveat::ClientStarved { .. }));

@@ -1,6 +1,6 @@
 //! `ringroad serve` from outside: what it prints, what curl and wrk see, signals, limits.
 
-use crate::support::{BINARY, DEADLINE, Kill, Lines, installed, is_root, ringroad, run, skip, until};
+use crate::support::{DEADLINE, Kill, Lines, installed, is_root, put_copy, ringroad, run, skip, until};
 use rustix::process::Signal;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -675,7 +675,7 @@ fn a_filter_that_refuses_the_limit_of_descriptors_keeps_no_driver_from_serving()
 fn as_another_user(folder: &Path, words: &[&str], modes: &[(&str, u32)], expected: &[(&str, &str)]) {
     let set = |path: &Path, mode| std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
     let program = folder.join("program");
-    std::fs::copy(BINARY, &program).unwrap();
+    put_copy(&program);
     set(folder, 0o755);
     set(&program, 0o755);
     for (name, mode) in modes {
@@ -712,7 +712,7 @@ fn of_users_with_little_memory(folder: &Path) -> Option<impl Fn(u32, u32) -> Com
         return None;
     }
     let program = folder.join("program");
-    std::fs::copy(BINARY, &program).unwrap();
+    put_copy(&program);
     for path in [folder, &*program] {
         std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
     }

@@ -11,8 +11,9 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-/// Longer than anything here takes on a loaded machine of two cores.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(300);
+/// Longer than anything here takes on a loaded machine of two cores, and shorter than the runner of the tests
+/// waits.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
 
 /// The binary under test.
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_ringroad");
@@ -228,10 +229,17 @@ pub(crate) fn is_root() -> bool {
 /// The binary under a path of its own, by which its processes can be told from those of other tests.
 pub(crate) fn own_copy(folder: &Path) -> std::path::PathBuf {
     let copy = folder.join("ringroad");
-    if std::fs::hard_link(BINARY, &copy).is_err() {
-        std::fs::copy(BINARY, &copy).unwrap();
-    }
+    put_copy(&copy);
     copy
+}
+
+/// Puts the binary in another place. Another program writes it: a copy that is open for writing in this
+/// process, in a child of it that another test has just forked too, cannot be started (ETXTBSY).
+pub(crate) fn put_copy(place: &Path) {
+    if std::fs::hard_link(BINARY, place).is_err() {
+        let copied = Command::new("cp").arg(BINARY).arg(place).status().unwrap();
+        assert!(copied.success(), "cp {BINARY} {}: {copied}", place.display());
+    }
 }
 
 /// The command lines of all running processes that have `marker` in them.

@@ -6,6 +6,7 @@
 //! `RINGROAD_CRASHES` sets another number.
 
 use crate::fuse::{Faults, Fuse};
+use crate::image::unmount;
 use crate::support::{Told, archive, clean, files, many, run_with};
 use crate::tree::noise;
 use ringroad_copy::{Control, Engine, Options};
@@ -33,7 +34,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).status();
+        unmount(&self.0);
     }
 }
 

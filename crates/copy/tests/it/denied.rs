@@ -4,6 +4,7 @@
 //! The watcher needs root, and answers with an error number of its choice from Linux 6.14 on. What cannot be
 //! had is said.
 
+use crate::over::Over;
 use crate::support::{Told, archive, assert_no_torn_file, engines, files, folders, many, run};
 use nix::sys::fanotify::{
     EventFFlags, Fanotify, FanotifyResponse, InitFlags, MarkFlags, MaskFlags, Response,
@@ -49,6 +50,7 @@ impl Watcher {
     fn during<T>(&self, answer: impl Fn(usize) -> Response + Sync, work: impl FnOnce() -> T) -> T {
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
+            let _over = Over(&over);
             scope.spawn(|| {
                 let look = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
                 while !over.load(Ordering::Relaxed) {
@@ -63,9 +65,7 @@ impl Watcher {
                     }
                 }
             });
-            let done = work();
-            over.store(true, Ordering::Relaxed);
-            done
+            work()
         })
     }
 }

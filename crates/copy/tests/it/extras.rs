@@ -4,7 +4,8 @@ use crate::image::Image;
 use crate::support::{Told, archive, clean, engines, folders, many, ring_engines, run, run_with};
 use ringroad_copy::{Control, Destination, Durability, Engine, ErrorKind, Options, Reflink, Update, copy};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Gives a file a time so many seconds from now. By itself it may get the one of a file written just before:
@@ -791,11 +792,19 @@ fn a_copy_that_differs_when_read_again_is_told_and_removed() {
 #[test]
 fn files_of_proc_that_claim_to_be_empty_are_copied_whole() {
     let (_place, _, target) = folders();
+    // Nothing else changes it, and it is longer than a read of /proc gives. The process ends with its input.
+    let word = "x".repeat(100_000);
+    let mut cat = Command::new("/bin/cat");
+    cat.env_clear().env("WORD", &word).stdin(Stdio::piped()).stdout(Stdio::null());
+    let mut cat = cat.spawn().unwrap();
+    let source = PathBuf::from(format!("/proc/{}/environ", cat.id()));
     for &engine in engines() {
         let options = Options { engine, ..Options::default() };
-        run(Path::new("/proc/self/mountinfo"), &target, &options, &Told::default());
-        assert_eq!(std::fs::read(&target).unwrap(), std::fs::read("/proc/self/mountinfo").unwrap());
+        run(&source, &target, &options, &Told::default());
+        assert!(std::fs::read(&target).unwrap() == format!("WORD={word}\0").as_bytes(), "{engine:?}");
     }
+    drop(cat.stdin.take());
+    cat.wait().unwrap();
 }
 
 /// Where links at the destination are followed, two operands may have one place, and the last one has it.

@@ -1,7 +1,7 @@
 //! Faults beneath the copier: limits, full disks, a kernel without rings, a process killed.
 
 use crate::child;
-use crate::image::Image;
+use crate::image::{Image, unmount};
 use crate::support::{
     Told, archive, assert_no_torn_file, clean, engines, files, folders, many, packed, ring_engines, run,
     unpacked,
@@ -9,7 +9,6 @@ use crate::support::{
 use crate::tree::{build, deep};
 use ringroad_copy::{Control, Destination, Engine, Refusal};
 use std::path::Path;
-use std::process::Command;
 
 #[test]
 fn a_write_that_is_cut_short_fails_its_file_and_leaves_no_torn_copy() {
@@ -202,7 +201,7 @@ fn a_disk_that_cannot_be_read_fails_the_files_on_it_and_no_others() {
         let source = image.mounted.join("source");
         clean(&reference, &source, &archive(Engine::Threads));
         // Mounted anew, nothing of it is in memory.
-        assert!(Command::new("umount").arg(&image.mounted).status().unwrap().success());
+        unmount(&image.mounted);
         assert!(image.mount());
         image.cut(20 << 20);
         let told = Told::default();

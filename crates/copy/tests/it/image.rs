@@ -1,7 +1,9 @@
 //! File systems of their own for tests: made in a file, mounted while they are needed.
 
-use std::path::PathBuf;
+use rustix::mount::UnmountFlags;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 /// A file system in a file, unmounted when dropped.
 pub(crate) struct Image {
@@ -56,6 +58,18 @@ impl Image {
 impl Drop for Image {
     fn drop(&mut self) {
         self.cut(self.bytes);
-        let _ = Command::new("umount").arg(&self.mounted).status();
+        unmount(&self.mounted);
     }
+}
+
+/// Takes a file system away. It is busy for a moment after a copy with rings: the kernel closes their files
+/// later. One that is still busy after a while goes with the last file that is open in it.
+pub(crate) fn unmount(at: &Path) {
+    for _ in 0..200 {
+        if rustix::mount::unmount(at, UnmountFlags::empty()) != Err(rustix::io::Errno::BUSY) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let _ = rustix::mount::unmount(at, UnmountFlags::DETACH);
 }

@@ -18,6 +18,8 @@ mod fuse_faults;
 mod image;
 mod leases;
 mod listed;
+#[path = "../../../http/tests/it/over.rs"]
+mod over;
 mod progress;
 mod races;
 mod replacing;

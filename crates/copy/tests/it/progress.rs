@@ -1,5 +1,6 @@
 //! What can be seen of a copy while it runs, and that it does not change what is counted in the end.
 
+use crate::over::Over;
 use crate::support::{Told, archive, clean, engines, folders, many, run_with};
 use crate::tree::noise;
 use ringroad_copy::{Control, Engine, Options, Reflink, Sparse, Underway};
@@ -66,9 +67,10 @@ fn the_bytes_of_a_large_file_are_told_while_it_is_copied_however_that_is_done() 
                 let done = AtomicBool::new(false);
                 let to = target.with_extension(round.to_string());
                 std::thread::scope(|scope| {
+                    let over = Over(&done);
                     let watcher = scope.spawn(|| sees_bytes_move(&control, size as u64, &done));
                     let report = run_with(&source, &to, &options, &Told::default(), &control);
-                    done.store(true, Ordering::Relaxed);
+                    drop(over);
                     assert!(report.is_success() && report.totals.bytes == size as u64, "{report:?}");
                     assert_eq!(control.underway(), Underway::default(), "{engine:?}");
                     std::fs::remove_dir_all(&to).unwrap();
@@ -88,7 +90,7 @@ fn write_until_told(fifo: PathBuf, control: &Control, meanwhile: impl FnOnce()) 
     writer.write_all(&noise(5 * MIB, 2)).unwrap();
     let begun = Instant::now();
     while control.totals().bytes < 4 << 20 {
-        assert!(begun.elapsed().as_secs() < 20, "nothing is told: {:?}", control.totals());
+        assert!(begun.elapsed().as_secs() < 120, "nothing is told: {:?}", control.totals());
         std::thread::yield_now();
     }
     meanwhile();
@@ -130,6 +132,7 @@ fn what_was_told_of_a_copy_that_is_stopped_is_taken_back() {
     let options = Options { copy_contents: true, ..archive(Engine::Auto) };
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _over = Over(&done);
         scope.spawn(|| {
             write_until_told(fifo, &control, || {
                 control.cancel();
@@ -140,7 +143,6 @@ fn what_was_told_of_a_copy_that_is_stopped_is_taken_back() {
             });
         });
         let report = run_with(&source, &target, &options, &Told::default(), &control);
-        done.store(true, Ordering::Relaxed);
         assert!(report.cancelled && report.totals.bytes == 0, "{report:?}");
     });
     assert_eq!(control.underway(), Underway::default());
@@ -162,6 +164,7 @@ fn of_a_file_that_is_read_again_the_bytes_of_its_copy_are_counted() {
             let control = Control::new();
             let done = AtomicBool::new(false);
             let changed = std::thread::scope(|scope| {
+                let over = Over(&done);
                 let change = scope.spawn(|| {
                     while control.totals().bytes == 0 && !done.load(Ordering::Relaxed) {
                         std::hint::spin_loop();
@@ -171,7 +174,7 @@ fn of_a_file_that_is_read_again_the_bytes_of_its_copy_are_counted() {
                     still
                 });
                 let report = run_with(&source, &target, &archive(engine), &Told::default(), &control);
-                done.store(true, Ordering::Relaxed);
+                drop(over);
                 let length = target.join("file").metadata().unwrap().len();
                 assert_eq!(report.totals.bytes, length, "{engine:?}: {report:?}");
                 change.join().unwrap() && length > size as u64

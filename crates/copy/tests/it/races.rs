@@ -1,6 +1,7 @@
 //! A world that changes while it is copied: sources that grow, shrink, vanish and turn into something else,
 //! directories that become links, and another user that tries to read what is not theirs.
 
+use crate::over::Over;
 use crate::support::{Told, archive, engines, folders, ring_engines, run};
 use ringroad_copy::{Engine, ErrorKind};
 use std::io::Write;
@@ -28,6 +29,7 @@ fn a_source_that_grows_and_shrinks_all_the_time_is_copied_with_a_warning() {
         std::fs::write(&path, vec![b'x'; size]).unwrap();
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
+            let _over = Over(&done);
             scope.spawn(|| {
                 let mut log = std::fs::File::options().append(true).open(&path).unwrap();
                 while !done.load(Ordering::Relaxed) {
@@ -46,7 +48,6 @@ fn a_source_that_grows_and_shrinks_all_the_time_is_copied_with_a_warning() {
                 std::fs::remove_dir_all(&target).unwrap();
                 told.warnings.into_inner().unwrap() == [ErrorKind::Changed]
             });
-            done.store(true, Ordering::Relaxed);
             assert!(warned, "{engine:?}: no change was noticed");
         });
     }
@@ -63,6 +64,7 @@ fn a_source_whose_links_change_while_it_is_copied_is_no_changed_source() {
         std::fs::write(target.join("file"), "old").unwrap();
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
+            let _over = Over(&done);
             scope.spawn(|| {
                 while !done.load(Ordering::Relaxed) {
                     std::fs::hard_link(&path, place.path().join("other")).unwrap();
@@ -77,7 +79,6 @@ fn a_source_whose_links_change_while_it_is_copied_is_no_changed_source() {
                 assert!(report.is_success(), "{engine:?}: {:?}", told.errors.into_inner().unwrap());
                 assert_eq!(told.warnings.into_inner().unwrap(), [], "{engine:?}");
             }
-            done.store(true, Ordering::Relaxed);
         });
         assert_eq!(target.join("file").metadata().unwrap().len(), 16 << 20);
     }
@@ -242,6 +243,7 @@ fn no_other_user_can_open_a_copy_in_progress() {
         }
         let done = AtomicBool::new(false);
         let opened = std::thread::scope(|scope| {
+            let over = Over(&done);
             let other = scope.spawn(|| {
                 // Another user from here on, this thread alone; in the copier's group, so that a group's
                 // bits given too early would open the file.
@@ -261,7 +263,7 @@ fn no_other_user_can_open_a_copy_in_progress() {
                 assert!(told.errors.lock().unwrap().is_empty(), "{:?}", told.errors.lock().unwrap());
                 std::fs::set_permissions(&target, PermissionsExt::from_mode(0o755)).unwrap();
             }
-            done.store(true, Ordering::Relaxed);
+            drop(over);
             other.join().unwrap()
         });
         assert_eq!(opened, 0, "{engine:?}");
@@ -298,6 +300,7 @@ fn a_default_access_list_gives_no_other_user_access_to_a_copy_in_progress() {
         }
         let done = AtomicBool::new(false);
         let opened = std::thread::scope(|scope| {
+            let over = Over(&done);
             let other = scope.spawn(|| {
                 // This thread alone; and in no group that the files are of.
                 rustix::thread::set_thread_groups(&[]).unwrap();
@@ -318,7 +321,7 @@ fn a_default_access_list_gives_no_other_user_access_to_a_copy_in_progress() {
                 run(&source, &target, &options, &told);
                 assert!(told.errors.lock().unwrap().is_empty(), "{:?}", told.errors.lock().unwrap());
             }
-            done.store(true, Ordering::Relaxed);
+            drop(over);
             other.join().unwrap()
         });
         assert_eq!(opened, 0, "{engine:?}");
@@ -345,6 +348,7 @@ fn a_source_that_changed_while_it_was_read_is_copied_with_no_more_mode_than_it_h
             let done = AtomicBool::new(false);
             let told = Told::default();
             std::thread::scope(|scope| {
+                let _over = Over(&done);
                 scope.spawn(|| {
                     while !copy.exists() && !done.load(Ordering::Relaxed) {
                         std::hint::spin_loop();
@@ -355,7 +359,6 @@ fn a_source_that_changed_while_it_was_read_is_copied_with_no_more_mode_than_it_h
                 let options =
                     ringroad_copy::Options { reflink: ringroad_copy::Reflink::Never, ..archive(engine) };
                 assert!(run(&source, &target, &options, &told).is_success());
-                done.store(true, Ordering::Relaxed);
             });
             let came_between = told.warnings.into_inner().unwrap() == [ErrorKind::Changed];
             if came_between {

@@ -1,5 +1,6 @@
 //! Connections: their peer addresses, their maximum number, and other protocols spoken on them.
 
+use crate::over::Over;
 use crate::support::{Client, start, wait_until};
 use ringroad_engine::DriverName;
 use ringroad_engine::sync::{self, Sender};
@@ -10,15 +11,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-
-/// Set when it is dropped, also by a failed assertion.
-struct Over<'o>(&'o AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
 
 async fn hello(_: Request) -> &'static str {
     "hello"

@@ -11,8 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// How long a socket waits before a test is shown to hang. Far beyond what any needs.
-const HANG: Duration = Duration::from_secs(300);
+/// How long a socket waits before a test is shown to hang. Far beyond what any needs, and less than the
+/// runner of the tests waits.
+pub(crate) const HANG: Duration = Duration::from_secs(120);
 
 /// Starts `server` on a port of its own.
 pub(crate) fn start<S: 'static>(driver: DriverName, server: Server<S>) -> Handle {

@@ -1,6 +1,6 @@
 //! TLS: the server with a client that is a blocking session, and our client with our server.
 
-use crate::support::{file_of, start, wait_until};
+use crate::support::{HANG, file_of, start, wait_until};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use ringroad_engine::DriverName;
 use ringroad_engine::net::UnixStream;
@@ -72,7 +72,7 @@ struct Tls {
 impl Tls {
     fn connect(address: SocketAddr, client: &TlsClient) -> Tls {
         let stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(300))).unwrap();
+        stream.set_read_timeout(Some(HANG)).unwrap();
         stream.set_nodelay(true).unwrap();
         let mut tls = Tls { stream, session: client.begin("a.test").unwrap(), plain: Vec::new() };
         tls.take_in(&mut []);
@@ -239,7 +239,7 @@ drivers!(a_plain_request_to_an_address_with_tls_is_answered_in_plain_http, |driv
         [&[b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"], &[post, &rest], &[b"O", b"PTIONS * HTTP/1.1\r\n\r\n"]];
     for pieces in pieces {
         let mut plain = TcpStream::connect(server.address()).unwrap();
-        plain.set_read_timeout(Some(Duration::from_secs(300))).unwrap();
+        plain.set_read_timeout(Some(HANG)).unwrap();
         plain.set_nodelay(true).unwrap();
         pieces.iter().for_each(|piece| plain.write_all(piece).unwrap());
         let mut answer = String::new();
@@ -312,7 +312,7 @@ drivers!(a_client_that_is_refused_reads_the_alert_and_an_end_that_is_no_reset, |
         let server = refusing(driver, &authority, settings);
         let client = TlsClient::new(client).unwrap();
         let mut stream = TcpStream::connect(server.address()).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(300))).unwrap();
+        stream.set_read_timeout(Some(HANG)).unwrap();
         let mut session = client.begin("a.test").unwrap();
         let mut told = None;
         let (mut buffer, mut plain) = (vec![0; 100_000], Vec::new());
@@ -405,7 +405,7 @@ drivers!(handshakes_that_wait_for_their_clients_keep_no_other_waiting, |driver: 
     let mut slow = Vec::new();
     for stop in stops.into_iter().cycle().take(20) {
         let mut stream = TcpStream::connect(server.address()).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(300))).unwrap();
+        stream.set_read_timeout(Some(HANG)).unwrap();
         stream.write_all(&hello[..stop]).unwrap();
         if stop == hello.len() {
             assert_ne!(stream.read(&mut [0; 100]).unwrap(), 0, "it has come so far");

@@ -7,6 +7,8 @@ mod client;
 mod copies;
 mod datasets;
 mod gates;
+#[path = "../../../http/tests/it/over.rs"]
+mod over;
 mod programs;
 mod results;
 mod runs;

@@ -1,5 +1,6 @@
 //! Whole runs with child processes: the example `tiny` is the server and the client.
 
+use crate::over::Over;
 use ringroad_lab::pin::{Cores, Pinned};
 use ringroad_lab::suite::Client;
 use ringroad_lab::{Error, Event, RunOptions, Suite, runner};
@@ -241,6 +242,7 @@ fn a_client_whose_core_is_taken_by_others_is_called_starved() {
     let cores = Cores::of_this_process().unwrap();
     let over = AtomicBool::new(false);
     let record = std::thread::scope(|scope| {
+        let _over = Over(&over);
         for _ in 0..4 {
             scope.spawn(|| {
                 let _pinned = Pinned::to(&cores.client).unwrap();
@@ -249,9 +251,7 @@ fn a_client_whose_core_is_taken_by_others_is_called_starved() {
                 }
             });
         }
-        let record = run(&suite(&["plain"], ""));
-        over.store(true, Ordering::SeqCst);
-        record
+        run(&suite(&["plain"], ""))
     });
     for cell in &record.cells {
         let starved = cell.verdict.reasons.iter().any(|why| matches!(why, Caveat::ClientStarved { .. }));

@@ -1,5 +1,6 @@
 //! Paths that lead out of the root, and paths that are not regular files: each is refused without waiting.
 
+use crate::over::Over;
 use crate::support::{Site, behind, start, write};
 use ringroad_engine::DriverName;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -127,6 +128,7 @@ fn a_link_that_is_swapped_all_the_time_never_leads_out() {
     let (link, next) = (site.path("root/turning"), site.path("root/next"));
     symlink("inside.txt", &link).unwrap();
     std::thread::scope(|scope| {
+        let _over = Over(&stop);
         scope.spawn(|| {
             while !stop.load(std::sync::atomic::Ordering::Relaxed) {
                 for to in ["../secret.txt", "inside.txt"] {
@@ -145,7 +147,6 @@ fn a_link_that_is_swapped_all_the_time_never_leads_out() {
                 _ => panic!("{reply:?}"),
             }
         }
-        stop.store(true, std::sync::atomic::Ordering::Relaxed);
     });
 }
 

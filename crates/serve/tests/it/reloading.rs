@@ -185,6 +185,7 @@ drivers!(many_reloads_under_load_fail_no_request, |driver: DriverName| {
     let mut site = start(driver, &format!("log.file = \"access.log\"\n{}", respond("0")), |_| {});
     let (address, stop, asked) = (site.address(), AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
+        let _over = Over(&stop);
         for connections in 0..4 {
             let (stop, asked) = (&stop, &asked);
             scope.spawn(move || {
@@ -217,7 +218,6 @@ drivers!(many_reloads_under_load_fail_no_request, |driver: DriverName| {
             wait_until("requests go on", || asked.load(Ordering::Relaxed) > before);
         }
         assert_eq!(site.client().get("/").text(), "199");
-        stop.store(true, Ordering::Relaxed);
     });
     let Site { service, events, .. } = site;
     service.stop().unwrap();

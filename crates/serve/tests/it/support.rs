@@ -11,8 +11,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-/// How long a socket waits before a test is shown to hang. Far beyond what any needs.
-pub(crate) const HANG: Duration = Duration::from_secs(300);
+/// How long a socket waits before a test is shown to hang. Far beyond what any needs, and less than the
+/// runner of the tests waits.
+pub(crate) const HANG: Duration = Duration::from_secs(120);
 
 /// A folder with a configuration, and the service it describes.
 pub(crate) struct Site {

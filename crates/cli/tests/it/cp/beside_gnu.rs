@@ -11,7 +11,7 @@
 use super::cases::{CASES, UNPRIVILEGED};
 use super::compare::{TIMELESS, differences};
 use super::engines;
-use crate::support::{BINARY, Outcome, installed, is_root, run, skip};
+use crate::support::{BINARY, Outcome, installed, is_root, put_copy, run, skip};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
@@ -160,7 +160,7 @@ fn beside_gnu_without_privileges(part: usize) {
     fs::set_permissions(sides.folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let place = sides.folder.path().join("own");
     fs::create_dir(&place).unwrap();
-    fs::copy(BINARY, place.join("cp")).unwrap();
+    put_copy(&place.join("cp"));
     sides.ours = vec![("auto", place)];
     sides.user = Some(65_534);
     let cases: Vec<_> = CASES.iter().chain(UNPRIVILEGED).copied().collect();
