@@ -22,7 +22,8 @@
 //!
 //! Waiting tasks are served in order, with one exception: a task that arrives while there is a message may be
 //! served before one that was woken and has not run yet. A [`Semaphore`], a [`Notify`] and the senders of a
-//! bounded channel have no such exception. Dropping a waiting future gives up its place and passes its wake-up on, so nothing is lost.
+//! bounded channel have no such exception. Dropping a waiting future gives up its place and passes its
+//! wake-up on, so nothing is lost.
 //!
 //! An operation that completes immediately counts against the task's budget, like I/O: after 64 of them in
 //! one poll the task yields, so that timers, I/O and other tasks run. So a task that always finds its channel
