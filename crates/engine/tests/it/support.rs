@@ -96,7 +96,7 @@ impl Case {
 /// How long a scenario may take before it is shown to hang. Far beyond what any needs, on a slow machine and
 /// while it waits for its turn ([`crowd`]); and less than the runner of the tests waits, which ends them
 /// without these words.
-const HANG: Duration = Duration::from_secs(120);
+const HANG: Duration = Duration::from_secs(240);
 
 /// Turns in which a driver gives back what was cancelled. Far beyond what any needs.
 const TURNS_TO_SETTLE: usize = 100_000;

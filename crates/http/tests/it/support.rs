@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// How long a socket waits before a test is shown to hang. Far beyond what any needs, and less than the
 /// runner of the tests waits.
-pub(crate) const HANG: Duration = Duration::from_secs(120);
+pub(crate) const HANG: Duration = Duration::from_secs(240);
 
 /// Starts `server` on a port of its own.
 pub(crate) fn start<S: 'static>(driver: DriverName, server: Server<S>) -> Handle {

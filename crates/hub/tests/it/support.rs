@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a socket waits before a test is shown to hang. Far beyond what any needs.
-pub(crate) const HANG: Duration = Duration::from_secs(120);
+pub(crate) const HANG: Duration = Duration::from_secs(240);
 
 /// Knows clients by a line `X-Publish`, and tokens that are their own claims in JSON, with `typ` among them.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use std::time::Duration;
 const HTTP2: &str = "[http2]\nprior_knowledge = true\n";
 
 /// Far beyond what any test needs.
-const HANG: Duration = Duration::from_secs(120);
+const HANG: Duration = Duration::from_secs(240);
 
 async fn connect(site: std::net::SocketAddr) -> Http2Connection {
     let stream = TcpStream::connect(site).await.unwrap();

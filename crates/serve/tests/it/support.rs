@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 /// How long a socket waits before a test is shown to hang. Far beyond what any needs, and less than the
 /// runner of the tests waits.
-pub(crate) const HANG: Duration = Duration::from_secs(120);
+pub(crate) const HANG: Duration = Duration::from_secs(240);
 
 /// A folder with a configuration, and the service it describes.
 pub(crate) struct Site {

@@ -15,7 +15,7 @@ use std::time::Duration;
 pub(crate) const PROGRAMS: [&str; 2] = ["redis-server", "valkey-server"];
 
 /// Far beyond what any test needs, on any machine.
-pub(crate) const HANG: Duration = Duration::from_secs(120);
+pub(crate) const HANG: Duration = Duration::from_secs(240);
 
 /// A server's process, which listens on a Unix socket: no port has to be free.
 pub(crate) struct Server {

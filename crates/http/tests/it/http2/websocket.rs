@@ -29,7 +29,7 @@ const KEY: Option<[u8; 4]> = Some([1, 2, 3, 4]);
 const WINDOW: usize = 64 * 1024;
 
 /// Far beyond what any test needs.
-const HANG: Duration = Duration::from_secs(120);
+const HANG: Duration = Duration::from_secs(240);
 
 async fn talk(mut socket: WebSocket) {
     while let Ok(Some(message)) = socket.recv().await {
