@@ -3,6 +3,7 @@
 //! A worker is a thread with a runtime of its own ([`worker`]); workers share a few counts. Start at
 //! [`Server`].
 
+mod backlog;
 mod boxes;
 mod carry;
 mod connection;
@@ -433,6 +434,9 @@ impl<S: 'static> Server<S> {
             _ => None,
         })?;
         let workers = Arc::new(Workers::new(self.workers));
+        for worker in &workers.handles {
+            worker.overlaps.store(self.overlaps, Ordering::Relaxed);
+        }
         let listen_at = self.listen_at;
         let mut given = self.given.into_iter();
         let others_listen = given.len() > 0 || self.beside.is_some();

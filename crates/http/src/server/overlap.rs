@@ -8,6 +8,7 @@ use super::{Handle, Server};
 use crate::transport::Socket;
 use socket2::SockRef;
 use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 
 impl<S: 'static> Server<S> {
     /// Takes no IPv4 connections at `[::]` (`IPV6_V6ONLY`), so that another server can listen for those.
@@ -33,6 +34,7 @@ impl Handle {
     /// one's. What it listens on otherwise stays as it is.
     pub fn lets_overlap(&self) {
         for handle in &self.workers.handles {
+            handle.overlaps.store(true, Ordering::Relaxed);
             let socket = handle.socket.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(Socket::Tcp { socket, .. }) = &*socket {
                 // Refused only for what is no such socket; then binding fails, which is told.

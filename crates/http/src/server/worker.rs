@@ -24,7 +24,6 @@ use crate::transport::{Listener, Socket as ListenSocket, SocketFile, Transport};
 use ringroad_engine::net::Canceller;
 use ringroad_engine::{Remote, Runtime, spawn, time};
 use ringroad_wire::{Deadlines, Limits, Method, Scratch, Status};
-use socket2::{SockFilter, Socket};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -56,6 +55,8 @@ pub(crate) struct WorkerHandle {
     pub(crate) listens: AtomicBool,
     /// Another worker has its listening socket, and it gets no more connections ([`super::Released`]).
     pub(crate) leaving: AtomicBool,
+    /// Another server of this process may listen at an address that covers its own ([`super::overlap`]).
+    pub(crate) overlaps: AtomicBool,
     /// What it listens on, for a worker that takes its place. A listener is not closed before this is gone.
     pub(crate) socket: Mutex<Option<ListenSocket>>,
     /// The way to send it a message, once it runs.
@@ -78,9 +79,6 @@ impl WorkerHandle {
         self.leaving.load(Ordering::SeqCst)
     }
 }
-
-/// `BPF_RET | BPF_K`, of no bytes (bpf(4)): a filter that takes no packet.
-const DROP_ALL: u16 = 0x06;
 
 /// A worker with so many connections more than another hands new ones over.
 const SLACK: usize = 4;
@@ -200,7 +198,7 @@ pub(crate) struct Worker {
     /// With more unsent bytes than this, the slowest connections are cut at once.
     cut_above: Cell<usize>,
     workers: Arc<Workers>,
-    handle: Arc<WorkerHandle>,
+    pub(super) handle: Arc<WorkerHandle>,
     me: usize,
     /// The buffer of the last answers, which had no capacity where it is in use.
     spare: Cell<Vec<u8>>,
@@ -627,7 +625,7 @@ impl Worker {
         async move {
             self.accept_all(&mut listener).await;
             self.handle.forget_socket();
-            self.empty_backlog(listener);
+            self.empty_backlog(listener).await;
             self.handle.listens.store(false, Ordering::Release);
             self.wake_main();
         }
@@ -681,40 +679,9 @@ impl Worker {
         .await;
     }
 
-    fn begin_here(self: &Rc<Worker>, stream: Transport) {
+    pub(super) fn begin_here(self: &Rc<Worker>, stream: Transport) {
         self.handle.connections.fetch_add(1, Ordering::Relaxed);
         self.begin(stream);
-    }
-
-    /// Serves connections that were made and not accepted. Where the socket closes it lets none in any more:
-    /// a listener that is just closed resets every connection in its backlog, while their clients were told
-    /// that they are connected, and may have sent their requests.
-    ///
-    /// Where another worker of this process has the socket now, it is emptied once, too: io_uring waits on a
-    /// socket exclusively, so a connection wakes one accept of those that wait. If that is the one which is
-    /// being cancelled, the wake is lost, and the other accepts learn of the connection only with the next
-    /// one (seen on Linux 6.18). A connection that comes after the cancel wakes the others.
-    fn empty_backlog(self: &Rc<Worker>, listener: Listener) {
-        let goes_on = self.handle.is_leaving();
-        if !goes_on && !listener.is_ours() {
-            return;
-        }
-        let Some(listener) = listener.into_backlog() else { return };
-        let listener = Socket::from(listener);
-        let Ok(domain) = listener.domain() else { return };
-        if !goes_on {
-            // From here on the listener hears nothing (SO_ATTACH_FILTER, socket(7)): a client that knocks now
-            // gets no answer until it is closed, and then learns that nothing listens here. Refused, the gap
-            // is a few microseconds wide.
-            let _ = listener.attach_filter(&[SockFilter::new(DROP_ALL, 0, 0, 0)]);
-        }
-        while let Ok((socket, _)) = listener.accept() {
-            // Failing, it is closed.
-            if let Ok(stream) = Transport::from_accepted(socket, domain) {
-                add(&self.counts().accepted, 1);
-                self.begin_here(stream);
-            }
-        }
     }
 
     /// Gives a connection of which nothing was read to another worker, which has counted it already.
