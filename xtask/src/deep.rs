@@ -19,7 +19,11 @@ struct Part {
     words: &'static [&'static str],
 }
 
-const PARTS: [Part; 11] = [
+/// Tests of which a run of all leaves out two drivers (`.config/nextest.toml`).
+const APPS: &str =
+    "package(ringroad-serve) & test(/^(app_lives|app_sockets|apps|goridge|php|swoole|tasks)::/)";
+
+const PARTS: [Part; 12] = [
     Part { name: "release", what: "release build with LTO, and the lab with it", words: &[] },
     Part { name: "features", what: "the library with each set of features", words: &["features"] },
     Part { name: "loom", what: "code that crosses threads, in every order of events", words: &["loom"] },
@@ -30,6 +34,11 @@ const PARTS: [Part; 11] = [
         name: "seeds",
         what: "114,000 programs drawn by chance, others than each run of the tests has",
         words: &["test", "-E", "package(ringroad-engine) & test(seeds::)"],
+    },
+    Part {
+        name: "apps",
+        what: "servers with applications, on poll and select too",
+        words: &["test", "-E", APPS],
     },
     Part {
         name: "cp",
