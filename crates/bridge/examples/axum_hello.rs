@@ -1,4 +1,5 @@
-//! `axum_hello ADDR`: an axum router on the engine, over hyper's connections.
+//! `axum_hello ADDR`: an axum router on the engine, over hyper's connections, of HTTP/1.1 or HTTP/2 as the
+//! client begins.
 //!
 //! The router is a tower service, so hyper's `service_fn` calls it. A handler must be `Send`; one that waits
 //! for the engine does so in [`Local`].
@@ -8,9 +9,9 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use hyper::Request;
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use ringroad_bridge::{Clock, Io, Local};
+use hyper_util::server::conn::auto;
+use ringroad_bridge::{Clock, Io, Local, LocalExecutor};
 use ringroad_engine::net::{TcpListener, TcpStream};
 use ringroad_engine::{Runtime, spawn, time};
 use std::error::Error;
@@ -40,9 +41,12 @@ pub(crate) fn routes() -> Router {
 }
 
 /// Serves one connection until its client closes it.
-pub(crate) async fn serve(stream: TcpStream, routes: Router) -> Result<(), hyper::Error> {
+pub(crate) async fn serve(stream: TcpStream, routes: Router) -> Result<(), Box<dyn Error + Send + Sync>> {
     let service = service_fn(move |request: Request<Incoming>| routes.clone().call(request));
-    http1::Builder::new().timer(Clock).serve_connection(Io::new(stream), service).await
+    let mut connection = auto::Builder::new(LocalExecutor);
+    connection.http1().timer(Clock);
+    connection.http2().timer(Clock);
+    connection.serve_connection(Io::gathering(stream), service).await
 }
 
 #[allow(dead_code, reason = "the tests use this file as well")]

@@ -1,5 +1,5 @@
 //! `hyper_hello ADDR`: what the example `hello` answers, by hyper on the engine, one thread, on whatever
-//! driver works best here or `RINGROAD_DRIVER` names.
+//! driver works best here or `RINGROAD_DRIVER` names. HTTP/1.1 only; `axum_hello` takes HTTP/2 as well.
 //!
 //! `cargo xtask bench bridge` runs it beside hyper on tokio (`peers/hyper`), which has the same code but for
 //! the runtime.

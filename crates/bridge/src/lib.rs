@@ -46,9 +46,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # Features
+//! - `client`: `Connector`, by which the pooled client of hyper-util opens its connections.
+//!
 //! Start reading at [`duplex`](crate::Duplex), then `io.rs`.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "client")]
+mod connector;
 mod duplex;
 mod inbox;
 mod io;
@@ -56,6 +61,8 @@ mod local;
 mod outbox;
 mod rt;
 
+#[cfg(feature = "client")]
+pub use connector::Connector;
 pub use duplex::{Duplex, Sink, Source};
 pub use io::{Io, ReadIo, WriteIo};
 pub use local::Local;

@@ -8,6 +8,7 @@ use crate::pipe::{PipeReader, PipeWriter};
 use crate::traits::AsyncReadExt;
 use ringroad_engine::{Error, PollFd, Result, time::sleep};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::process::{Command, ExitStatus, Output, Stdio};
@@ -71,17 +72,31 @@ pub async fn output(command: &mut Command, limit: usize) -> Result<Output> {
     child.kill_on_drop(true);
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     // Both at once: a process that fills one pipe waits, and never ends the other.
-    let mut stdout = pin!(collected(stdout, limit));
-    let mut stderr = pin!(collected(stderr, limit));
+    let named = command.get_program().to_string_lossy();
+    let mut stdout = pin!(collected(stdout, limit, &named));
+    let mut stderr = pin!(collected(stderr, limit, &named));
     let (stdout, stderr) = both(stdout.as_mut(), stderr.as_mut()).await?;
     let status = child.wait().await?;
     Ok(Output { status, stdout, stderr })
 }
 
-async fn collected(pipe: Option<PipeReader>, limit: usize) -> Result<Vec<u8>> {
+async fn collected(pipe: Option<PipeReader>, limit: usize, named: &str) -> Result<Vec<u8>> {
     let Some(mut pipe) = pipe else { return Ok(Vec::new()) };
     let (read, bytes) = pipe.read_to_end(Vec::new(), limit).await;
-    read.map(|()| bytes)
+    match read {
+        Ok(()) => Ok(bytes),
+        // Of the limit: a pipe has no such error.
+        Err(why) if why.kind() == ErrorKind::InvalidData => Err(prints_too_much(named, limit)),
+        Err(why) => Err(why),
+    }
+}
+
+#[cold]
+fn prints_too_much(named: &str, limit: usize) -> Error {
+    let why = format!(
+        "{named} prints more than the limit of {limit} bytes: raise the limit, or `spawn` it and read its pipes"
+    );
+    Error::layered("read", std::io::Error::new(ErrorKind::InvalidData, why))
 }
 
 /// A child process. Dropping it leaves it running, unless [`kill_on_drop`](Self::kill_on_drop) is set. One

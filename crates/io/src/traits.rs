@@ -54,6 +54,10 @@ pub trait AsyncWrite {
 }
 
 /// A stream with a half for each direction, which two tasks can use at once.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be split",
+    note = "a stream is split, and copied in both directions, as a whole: give it away instead of `&mut`"
+)]
 pub trait Split {
     /// The receiving half.
     type Read: AsyncRead;

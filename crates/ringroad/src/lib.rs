@@ -106,10 +106,8 @@ pub use ringroad_io as io;
 #[doc(inline)]
 pub use ringroad_io::process;
 
-/// TLS: sessions without I/O, certificates, clients and servers. Over a stream: [`http::TlsStream`].
 #[cfg(feature = "tls")]
-#[doc(inline)]
-pub use ringroad_tls as tls;
+pub mod tls;
 
 /// Tasks: futures that run by themselves on the runtime they were spawned on, and calls on threads of their
 /// own.

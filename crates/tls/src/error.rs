@@ -119,12 +119,52 @@ impl TlsError {
                     .to_owned()
             }
             Error::InvalidCertificate(Bad::Other(why)) => format!("invalid certificate: {}", why.0),
+            Error::InvalidCertificate(bad) => in_words(bad),
             _ if kind == TlsErrorKind::NoCertificateForName => {
                 "no certificate for the name that the client asks for".to_owned()
             }
             _ => why.to_string(),
         };
         TlsError { kind, text }
+    }
+}
+
+/// Returns why a certificate is not accepted, without names of Rust's types and numbers of seconds.
+fn in_words(bad: &Bad) -> String {
+    match bad {
+        Bad::UnknownIssuer | Bad::BadSignature => {
+            format!("the certificate is signed by no authority that is trusted ({bad:?})")
+        }
+        Bad::NotValidForNameContext { expected, presented } => {
+            let presented: Vec<_> = presented.iter().map(|name| name_in(name)).collect();
+            let names = if presented.is_empty() { "no name".to_owned() } else { presented.join(", ") };
+            format!("the certificate is not valid for name {:?}, but for {names}", expected.to_str())
+        }
+        Bad::ExpiredContext { time, not_after } => {
+            let since = time.as_secs().saturating_sub(not_after.as_secs());
+            format!("the certificate expired {} ago", days(since))
+        }
+        Bad::NotValidYetContext { time, not_before } => {
+            let until = not_before.as_secs().saturating_sub(time.as_secs());
+            format!("the certificate is not valid yet, but in {}", days(until))
+        }
+        Bad::Revoked => "the certificate was revoked".to_owned(),
+        other => format!("invalid certificate: {other}"),
+    }
+}
+
+/// Returns the name in `DnsName("a.test")`, as rustls lists the names of a certificate.
+fn name_in(listed: &str) -> &str {
+    let name = listed.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')'));
+    name.unwrap_or(listed).trim_matches('"')
+}
+
+/// Returns a span in days, or in hours where it is less than two days.
+fn days(seconds: u64) -> String {
+    match seconds / 3600 {
+        hours @ 48.. => format!("{} days", hours / 24),
+        1 => "1 hour".to_owned(),
+        hours => format!("{hours} hours"),
     }
 }
 
@@ -146,8 +186,40 @@ impl std::error::Error for TlsError {}
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use std::sync::Arc;
+
+    #[test]
+    fn certificates_that_are_not_accepted_have_words_for_people() {
+        use rustls::pki_types::{ServerName, UnixTime};
+        let at = |seconds| UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds));
+        let (expected, presented) =
+            (ServerName::try_from("a.test").unwrap(), vec!["DnsName(\"b.test\")".to_owned(), "x".to_owned()]);
+        for (bad, kind, words) in [
+            (Bad::UnknownIssuer, TlsErrorKind::UnknownIssuer, "no authority that is trusted (UnknownIssuer)"),
+            (
+                Bad::NotValidForNameContext { expected, presented },
+                TlsErrorKind::WrongName,
+                "is not valid for name \"a.test\", but for b.test, x",
+            ),
+            (
+                Bad::ExpiredContext { time: at(900_000), not_after: at(10_000) },
+                TlsErrorKind::NotValidNow,
+                "the certificate expired 10 days ago",
+            ),
+            (
+                Bad::NotValidYetContext { time: at(0), not_before: at(3700) },
+                TlsErrorKind::NotValidNow,
+                "is not valid yet, but in 1 hour",
+            ),
+            (Bad::Revoked, TlsErrorKind::Revoked, "the certificate was revoked"),
+        ] {
+            let error = TlsError::of(&rustls::Error::InvalidCertificate(bad), true);
+            assert_eq!(error.kind(), kind, "{error}");
+            assert!(error.to_string().contains(words), "{error}");
+        }
+    }
 
     /// These have no name in rustls, which prints them as Rust's debug output.
     #[test]

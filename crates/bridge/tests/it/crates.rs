@@ -6,6 +6,8 @@ mod axum_hello;
 mod axum_websocket;
 #[path = "../../examples/grpc_echo.rs"]
 mod grpc_echo;
+#[path = "../../examples/hyper_client.rs"]
+mod hyper_client;
 #[path = "../../examples/postgres_client.rs"]
 mod postgres_client;
 #[path = "../../examples/redis_client.rs"]
@@ -15,16 +17,23 @@ mod websocket_echo;
 
 use super::servers::{Postgres, Redis};
 use super::{pair, pattern, run};
-use ::hyper::{Request, client};
+use ::hyper::body::Incoming;
+use ::hyper::service::service_fn;
+use ::hyper::{Request, Response, client};
 use bytes::Bytes;
 use futures_util::{SinkExt as _, StreamExt as _};
 use grpc_echo::Text;
 use http_body_util::{BodyExt as _, Full};
-use ringroad_bridge::Io;
+use hyper_util::server::conn::auto;
+use ringroad_bridge::{Connector, Io, LocalExecutor};
 use ringroad_engine::net::{TcpListener, TcpStream, UnixStream};
 use ringroad_engine::sync::CancellationToken;
 use ringroad_engine::{DriverName, choose, spawn};
+use std::cell::Cell;
+use std::convert::Infallible;
+use std::net::SocketAddr;
 use tokio_tungstenite::tungstenite::Message;
+use tower_service::Service as _;
 
 fn axum_routes(driver: DriverName) {
     run(driver, async {
@@ -52,6 +61,117 @@ fn axum_routes(driver: DriverName) {
     });
 }
 drivers!(axum_answers_by_its_routes_and_waits_for_the_engine, axum_routes);
+
+/// Listens with a server that takes HTTP/1.1 and HTTP/2, and answers with the number of the connection and of
+/// the request on it.
+fn counting_server() -> SocketAddr {
+    let mut listener = TcpListener::bind(([127, 0, 0, 1], 0).into()).unwrap();
+    let address = listener.local_addr().unwrap();
+    spawn(async move {
+        for connection in 1.. {
+            let stream = listener.accept().await.unwrap();
+            let requests = Cell::new(0);
+            let service = service_fn(move |_: Request<Incoming>| {
+                requests.set(requests.get() + 1);
+                let text = format!("{connection} {}", requests.get());
+                async { Ok::<_, Infallible>(Response::new(text)) }
+            });
+            spawn(async move {
+                let builder = auto::Builder::new(LocalExecutor);
+                let _ = builder.serve_connection(Io::gathering(stream), service).await;
+            })
+            .detach();
+        }
+    })
+    .detach();
+    address
+}
+
+/// Asks a [`counting_server`].
+async fn asked(client: &hyper_client::Client, url: &str) -> (u32, u32) {
+    let (status, body) = hyper_client::fetch(client, url).await.unwrap();
+    assert_eq!(status, 200);
+    let (connection, request) = std::str::from_utf8(&body).unwrap().split_once(' ').unwrap();
+    (connection.parse().unwrap(), request.parse().unwrap())
+}
+
+fn pooled(driver: DriverName) {
+    run(driver, async {
+        let url = format!("http://{}/", counting_server());
+        let (client, other) = (hyper_client::client(false), hyper_client::client(true));
+        // A connection is free a moment after its answer, so the next request may open another one.
+        let mut again = 0;
+        while again < 10 {
+            again += u32::from(asked(&client, &url).await.1 > 1);
+        }
+        // With HTTP/2 all share one.
+        let (first, _) = asked(&other, &url).await;
+        let tasks: Vec<_> = (0..20)
+            .map(|_| {
+                let (other, url) = (other.clone(), url.clone());
+                spawn(async move { asked(&other, &url).await })
+            })
+            .collect();
+        let mut numbers = Vec::new();
+        for task in tasks {
+            let (connection, request) = task.await.unwrap();
+            assert_eq!(connection, first);
+            numbers.push(request);
+        }
+        numbers.sort_unstable();
+        assert_eq!(numbers, (2..=21).collect::<Vec<_>>());
+    });
+}
+drivers!(the_pooled_client_of_hyper_util_uses_its_connections_again, pooled);
+
+/// What an error and its sources say.
+fn told(why: &dyn std::error::Error) -> String {
+    let mut all = why.to_string();
+    let mut next = why.source();
+    while let Some(why) = next {
+        all = format!("{all}: {why}");
+        next = why.source();
+    }
+    all
+}
+
+fn refused(driver: DriverName) {
+    run(driver, async {
+        let client = hyper_client::client(false);
+        let why = hyper_client::fetch(&client, "https://localhost/").await.unwrap_err();
+        assert!(told(&*why).contains("https://localhost/: no TLS here"), "{}", told(&*why));
+        let why = hyper_client::fetch(&client, "http://127.0.0.1:1/").await.unwrap_err();
+        assert!(told(&*why).contains("nothing listens there"), "{}", told(&*why));
+    });
+}
+drivers!(a_connector_says_why_it_opens_no_connection, refused);
+
+fn below_tls(driver: DriverName) {
+    run(driver, async {
+        let mut listener = TcpListener::bind(([127, 0, 0, 1], 0).into()).unwrap();
+        let uri = format!("https://{}/", listener.local_addr().unwrap()).parse().unwrap();
+        let opened = Connector::below_tls().call(uri).await.unwrap();
+        let accepted = listener.accept().await.unwrap();
+        assert_eq!(opened.get_ref().local_addr().unwrap(), accepted.peer_addr().unwrap());
+    });
+}
+drivers!(a_connector_below_tls_opens_connections_to_https, below_tls);
+
+fn axum_http2(driver: DriverName) {
+    run(driver, async {
+        let (here, there) = pair().await;
+        let served = spawn(axum_hello::serve(there, axum_hello::routes()));
+        let (mut sender, connection) =
+            client::conn::http2::handshake(LocalExecutor, Io::gathering(here)).await.unwrap();
+        spawn(connection).detach();
+        let request = Request::get("http://a/hello/you").body(Full::<Bytes>::default()).unwrap();
+        let response = sender.send_request(request).await.unwrap();
+        assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "hello, you");
+        drop(sender);
+        served.await.unwrap().unwrap();
+    });
+}
+drivers!(axum_answers_over_http2_on_the_same_address, axum_http2);
 
 fn axum_upgrade(driver: DriverName) {
     run(driver, async {

@@ -34,7 +34,12 @@ pub async fn lookup_host(name: impl Into<String>) -> Result<Vec<SocketAddr>> {
     match found.map_err(|why| failed(io::Error::other(why.to_string())))? {
         Ok(addresses) if !addresses.is_empty() => Ok(addresses),
         Ok(_) => Err(failed(io::Error::new(io::ErrorKind::NotFound, "the name has no address"))),
-        Err(why) => Err(failed(why).hint("expected a name or an address, and a port: `example.com:443`")),
+        Err(why) if why.kind() == io::ErrorKind::InvalidInput => {
+            Err(failed(why).hint("expected a name or an address, and a port: `example.com:443`"))
+        }
+        Err(why) => {
+            Err(failed(why).hint("check its spelling, and the system's resolver: `getent ahosts NAME`"))
+        }
     }
 }
 

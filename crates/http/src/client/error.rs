@@ -56,7 +56,16 @@ impl fmt::Display for ClientError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ClientError::Url { url, why } => write!(f, "request, on {url:?}: {why}"),
-            ClientError::Resolve { host, why } => write!(f, "resolve, on {host:?}: {why}"),
+            ClientError::Resolve { host, why } => {
+                write!(f, "resolve, on {host:?}: {why}")?;
+                // An error of the engine's has a hint of its own.
+                match why.get_ref().is_some_and(|why| why.is::<ringroad_engine::Error>()) {
+                    true => Ok(()),
+                    false => {
+                        f.write_str(" (check its spelling, and the system's resolver: `getent ahosts NAME`)")
+                    }
+                }
+            }
             ClientError::Tls(why) => write!(f, "{why}"),
             ClientError::Connection(why) => write!(f, "{why}"),
             ClientError::Request(why) => write!(f, "request: {why}"),
@@ -100,5 +109,20 @@ impl From<ringroad_engine::Error> for ClientError {
 impl From<BodyError> for ClientError {
     fn from(why: BodyError) -> Self {
         ClientError::Unread(why)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+
+    #[test]
+    fn a_name_that_is_not_found_is_told_with_what_to_do_and_an_error_with_a_hint_as_it_is() {
+        let told = |why| ClientError::Resolve { host: "a.test".to_owned(), why }.to_string();
+        let unknown = told(io::Error::other("Name or service not known"));
+        assert!(unknown.contains("not known (check its spelling, and the system's resolver"), "{unknown}");
+        let engine = ringroad_engine::Error::layered("a zone", io::Error::other("no interface eth9"));
+        assert_eq!(told(engine.into()), "resolve, on \"a.test\": a zone: no interface eth9");
     }
 }

@@ -179,6 +179,26 @@ impl Client {
         self.request(Method::Post, url)
     }
 
+    /// Begins a PUT request.
+    pub fn put(&self, url: &str) -> ClientRequest {
+        self.request(Method::Put, url)
+    }
+
+    /// Begins a PATCH request.
+    pub fn patch(&self, url: &str) -> ClientRequest {
+        self.request(Method::Patch, url)
+    }
+
+    /// Begins a DELETE request.
+    pub fn delete(&self, url: &str) -> ClientRequest {
+        self.request(Method::Delete, url)
+    }
+
+    /// Begins a HEAD request.
+    pub fn head(&self, url: &str) -> ClientRequest {
+        self.request(Method::Head, url)
+    }
+
     /// Begins a request with any method; the URL begins with `http://` or `https://`.
     pub fn request(&self, method: Method, url: &str) -> ClientRequest {
         ClientRequest {

@@ -7,15 +7,11 @@ use super::seats::Waits;
 use super::worker::Worker;
 use crate::counters::add;
 use crate::message::ConnectionId;
-use crate::transport::Transport;
+use crate::transport::{HEARD_BYTES_MAX, Transport};
 use ringroad_engine::{Lease, Result};
 use std::future::poll_fn;
 use std::net::Shutdown;
 use std::task::{Context, Poll};
-
-/// Most bytes that a client may send behind a refusal of its handshake, or beside what its windows of HTTP/2
-/// permit: more than it has on its way.
-pub(super) const HEARD_BYTES_MAX: u64 = 1 << 20;
 
 /// Ends a connection without TLS behind the last word to its client: an alert, or an answer in plain HTTP.
 pub(super) async fn end_refused(worker: &Worker, seat: ConnectionId, mut stream: Transport) {

@@ -32,6 +32,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use tls::{TlsReadHalf, TlsWriteHalf};
 
+/// Most bytes that a client may send behind a refusal of its handshake, or beside what its windows of HTTP/2
+/// permit: more than it has on its way.
+pub(crate) const HEARD_BYTES_MAX: u64 = 1 << 20;
+
 /// A connection.
 #[non_exhaustive]
 pub enum Transport {

@@ -5,12 +5,12 @@
 //! bytes that came. Records that are sealed are sent in the order in which they were sealed, whatever future
 //! they began in: what a dropped or a partial send has left is in `unsent`, and goes first.
 
-use super::Transport;
+use super::{HEARD_BYTES_MAX, Transport};
 use crate::tls::{Client, Info, Output, Server, Session, TlsError};
 use ringroad_engine::net::{
     Canceller, Hangup, Inet, ReadHalf, SendState, TcpStream, Unix, UnixStream, WriteHalf,
 };
-use ringroad_engine::{Error, FilePart, IoBuf, Lease, Result};
+use ringroad_engine::{Error, FilePart, IoBuf, Lease, Result, spawn, time::timeout};
 use std::cell::RefCell;
 use std::fmt;
 use std::io;
@@ -18,12 +18,16 @@ use std::net::{Shutdown, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 
 /// Most plaintext that is sealed and sent at a time: four records.
 const STEP_BYTES: usize = 64 * 1024;
 
 /// What came out of records is copied to where it was received, up to so much; more goes as it is.
 const COPIED_BYTES: usize = 4 * 1024;
+
+/// How long a client that was refused has to read why.
+const HEARD_OUT: Duration = Duration::from_secs(5);
 
 /// Buffers of each kind that a thread keeps.
 const SPARE_MAX: usize = 8;
@@ -265,6 +269,25 @@ pub(crate) async fn handshake(
     }
 }
 
+/// Receives and drops what a refused client still sends, so that it can read the alert: closed on unread
+/// bytes, the connection would be reset, and the alert lost.
+async fn hear_out(mut stream: Transport) {
+    if stream.shutdown(Shutdown::Write).is_err() {
+        return;
+    }
+    let hear = async {
+        let mut heard = 0;
+        while heard <= HEARD_BYTES_MAX
+            && let Ok(lease) = stream.recv().await
+            && !lease.is_empty()
+        {
+            heard += lease.len() as u64;
+        }
+    };
+    // That it had too little time concerns no caller.
+    let _ = timeout(HEARD_OUT, hear).await;
+}
+
 impl TlsStream {
     /// Makes TLS of a connection to a server with this name or address.
     ///
@@ -283,14 +306,20 @@ impl TlsStream {
     /// Makes TLS of a connection that was accepted.
     ///
     /// # Errors
-    /// The client does not come to terms with the server, or the connection fails.
+    /// The client does not come to terms with the server, or the connection fails. A client that is refused
+    /// has five seconds to read why, in a task beside; then its connection is closed.
     pub async fn accept(
         stream: impl Into<Transport>,
         server: &Server,
     ) -> std::result::Result<TlsStream, HandshakeError> {
         let session = server.begin().map_err(HandshakeError::Tls)?;
         let shaken = handshake(stream.into(), session, &NoSteps, Vec::new()).await;
-        shaken.map(|stream| *stream).map_err(|failed| failed.why)
+        shaken.map(|stream| *stream).map_err(|failed| {
+            if let Some(told) = failed.told {
+                spawn(hear_out(told)).detach();
+            }
+            failed.why
+        })
     }
 
     /// Returns what was agreed on.

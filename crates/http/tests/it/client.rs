@@ -4,8 +4,8 @@ use crate::support::{odd, start};
 use ringroad_engine::time::sleep;
 use ringroad_engine::{DriverName, Runtime, spawn, sync};
 use ringroad_http::{
-    Body, BodyError, Client, ClientError, FailedAt, Handle, Method, Request, SentSoFar, Server, Status, get,
-    post,
+    Body, BodyError, Client, ClientError, FailedAt, Handle, Method, Request, SentSoFar, Server, Status, any,
+    get, post,
 };
 use std::future::Future;
 use std::io::{Read, Write};
@@ -50,6 +50,28 @@ drivers!(one_connection_serves_request_after_request, |driver: DriverName| {
         assert_eq!(client.idle_connections(), 1);
     });
     assert_eq!(server.counters().accepted, 1);
+});
+
+drivers!(each_method_of_the_client_asks_by_its_name, |driver: DriverName| {
+    let tell = |request: Request| async move { request.method_name().to_owned() };
+    let server = start(driver, Server::new().route("/", any(tell)));
+    let url = format!("http://{}/", server.address());
+    run(driver, async {
+        let client = Client::new();
+        let requests = [
+            (client.get(&url), "GET"),
+            (client.post(&url), "POST"),
+            (client.put(&url), "PUT"),
+            (client.patch(&url), "PATCH"),
+            (client.delete(&url), "DELETE"),
+        ];
+        for (request, name) in requests {
+            assert_eq!(request.send().await.unwrap().text().await.unwrap(), name);
+        }
+        let mut response = client.head(&url).send().await.unwrap();
+        assert_eq!(response.header("content-length"), Some("4"));
+        assert_eq!(response.text().await.unwrap(), "");
+    });
 });
 
 drivers!(

@@ -490,6 +490,32 @@ drivers!(our_client_speaks_https_and_keeps_its_connections, |driver: DriverName|
     assert_eq!(server.counters().handshakes.iter().sum::<u64>(), 2);
 });
 
+drivers!(a_client_that_a_stream_refuses_reads_the_alert_and_no_reset, |driver: DriverName| {
+    use ringroad_engine::net;
+    let authority = Authority::new();
+    for (settings, client, alert) in refusals(&authority) {
+        let server = ringroad_tls::Server::new(settings, vec![authority.pair(&["a.test"])]).unwrap().0;
+        let client = TlsClient::new(client).unwrap();
+        let told = run(driver, async {
+            let mut listener = net::TcpListener::bind(([127, 0, 0, 1], 0).into()).unwrap();
+            let stream = net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let accepting =
+                spawn(async move { TlsStream::accept(listener.accept().await.unwrap(), &server).await });
+            let told = match TlsStream::connect(stream, &client, "a.test").await {
+                Err(why) => why.to_string(),
+                // The client takes itself for connected, and sends more than the server reads at once.
+                Ok(mut stream) => {
+                    stream.write_all(vec![b'x'; 300_000]).await.0.unwrap();
+                    stream.recv().await.unwrap_err().to_string()
+                }
+            };
+            assert!(matches!(accepting.await.unwrap(), Err(HandshakeError::Tls(_))));
+            told
+        });
+        assert!(told.contains(alert), "{told}");
+    }
+});
+
 drivers!(a_certificate_for_another_name_is_not_accepted, |driver: DriverName| {
     let authority = Authority::new();
     let server = secured(driver, &authority);

@@ -71,6 +71,7 @@ fn all_output_is_collected_up_to_a_limit() {
         assert!(output.status.success());
         let why = process::output(&mut command, 1000).await.unwrap_err();
         assert_eq!(why.kind(), ErrorKind::InvalidData);
+        assert!(why.to_string().contains("sh prints more than the limit of 1000 bytes"), "{why}");
         let missing = process::spawn(&mut Command::new("/no/such/program")).unwrap_err();
         assert!(missing.kind() == ErrorKind::NotFound && missing.to_string().contains("/no/such/program"));
         Ok(())

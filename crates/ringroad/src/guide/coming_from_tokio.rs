@@ -82,7 +82,7 @@
 //! | `AsyncReadExt::{take, chain}` | none: [`BufReader`] has its limit, [`Framed`] that of its codec |
 //! | `BufReader`, `fill_buf` | [`BufReader`], `fill` |
 //! | `BufWriter` | [`BufWriter`] |
-//! | `io::copy`, `copy_bidirectional` | [`io::copy`], [`io::copy_bidirectional`], which splice |
+//! | `io::copy`, `copy_bidirectional` | [`io::copy`], [`io::copy_bidirectional`] of whole streams |
 //! | `io::duplex` | [`UnixStream::pair`] |
 //! | `io::{stdin, stdout, stderr}` | the same names in [`io`] |
 //! | `io::unix::AsyncFd` | [`PollFd`] |
@@ -95,6 +95,7 @@
 //! | `TcpStream::into_split` | [`split`] |
 //! | `TcpSocket` | [`ListenOptions`], [`ConnectOptions`] |
 //! | `UdpSocket`, `UnixStream`, `UnixDatagram`, `UnixListener` | the same names in [`net`] |
+//! | `tokio_rustls::{TlsConnector, TlsAcceptor}` | [`TlsStream::connect`], [`TlsStream::accept`] |
 //! | `net::unix::pipe` | [`io::pipe`] |
 //! | `fs::read_to_string` and the other functions | the same names in [`fs`] |
 //! | `fs::write(path, bytes).await?` | [`fs::write`], which returns the bytes too: `.await.0?` |
@@ -147,6 +148,8 @@
 //! [`io`]: crate::io
 //! [`PollFd`]: crate::PollFd
 //! [`lookup_host`]: crate::net::lookup_host
+//! [`TlsStream::connect`]: crate::http::TlsStream::connect
+//! [`TlsStream::accept`]: crate::http::TlsStream::accept
 //! [`ListenOptions`]: crate::net::ListenOptions
 //! [`ConnectOptions`]: crate::net::ConnectOptions
 //! [`net`]: crate::net

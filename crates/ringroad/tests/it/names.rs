@@ -210,3 +210,38 @@ fn what_is_read_and_written_has_names() {
     };
     runtime.block_on(body).unwrap().unwrap();
 }
+
+#[ringroad::test(all)]
+async fn tls_over_a_stream_needs_no_other_crate() -> Result<(), Box<dyn std::error::Error>> {
+    use ringroad::io::{AsyncReadExt, BufReader, Split};
+    use ringroad::tls::{
+        Client, ClientSettings, HandshakeError, Info, Server, ServerSettings, TlsErrorKind, TlsStream, Trust,
+        self_signed,
+    };
+    let pair = self_signed(["localhost".to_owned()])?;
+    let client = Client::new(ClientSettings::new(Trust::Given(pair.chain.clone())))?;
+    let (server, _) = Server::new(ServerSettings::new(Vec::new()), vec![pair])?;
+    let mut listener = TcpListener::bind(([127, 0, 0, 1], 0).into())?;
+    let address = listener.local_addr()?;
+    let served = spawn(async move {
+        let mut stream: TlsStream = TlsStream::accept(listener.accept().await?, &server).await?;
+        let info: &Info = stream.info();
+        assert_eq!(info.server_name.as_deref(), Some("localhost"));
+        stream.write_all("one\ntwo\n").await.0?;
+        assert_eq!(stream.read_to_string().await?, "done", "after the end of the other direction");
+        let refused: Result<TlsStream, HandshakeError> =
+            TlsStream::accept(listener.accept().await?, &server).await;
+        assert!(matches!(refused, Err(HandshakeError::Tls(why)) if why.kind() == TlsErrorKind::Alert));
+        Ok::<(), Box<dyn std::error::Error>>(())
+    });
+    let stream = TlsStream::connect(TcpStream::connect(address).await?, &client, "localhost").await?;
+    let (read, mut write) = stream.into_split();
+    let mut lines = BufReader::new(read).lines();
+    assert_eq!(lines.next_line().await?.as_deref(), Some("one"));
+    assert_eq!(lines.next_line().await?.as_deref(), Some("two"));
+    write.write_all("done").await.0?;
+    write.finish().await?;
+    let other = TlsStream::connect(TcpStream::connect(address).await?, &client, "other.test").await;
+    assert!(matches!(other, Err(HandshakeError::Tls(why)) if why.kind() == TlsErrorKind::WrongName));
+    served.await?
+}

@@ -22,7 +22,17 @@ scenario!(a_name_is_looked_up_and_connected_to, |case| async move {
     let accepted = listener.accept().await.unwrap();
     let connected = connecting.await.unwrap().unwrap();
     assert_eq!(connected.local_addr().unwrap(), accepted.peer_addr().unwrap());
-    assert!(lookup_host("no port").await.is_err());
+});
+
+scenario!(a_name_that_is_wrong_and_one_that_is_unknown_are_told_with_what_to_do, |_| async {
+    for wrong in ["example.com", "example.com:http"] {
+        let why = lookup_host(wrong).await.unwrap_err().to_string();
+        assert!(why.contains(wrong) && why.contains("expected a name or an address, and a port"), "{why}");
+    }
+    // No name server knows a label of more than 63 bytes, so none is asked.
+    let name = format!("{}.test:80", "x".repeat(64));
+    let why = lookup_host(&*name).await.unwrap_err().to_string();
+    assert!(why.contains(&name) && why.contains("check its spelling") && !why.contains("expected"), "{why}");
 });
 
 scenario!(an_address_that_refuses_is_followed_by_the_next, |_| async {

@@ -16,7 +16,7 @@ mod tunnel;
 pub(super) use places::Places;
 
 use super::connection::SeatGuard;
-use super::linger::{HEARD_BYTES_MAX, hear_out};
+use super::linger::hear_out;
 use super::refused::Reason;
 use super::seats::{Verdict, Waits};
 use super::worker::Worker;
@@ -24,7 +24,7 @@ use crate::counters::add;
 use crate::h2::{Cost, Http2, Line, Meter, Part, Pipe, Progress, Traffic};
 use crate::message::Watched;
 use crate::message::{ConnectionHost, ConnectionId, Outcome};
-use crate::transport::Transport;
+use crate::transport::{HEARD_BYTES_MAX, Transport};
 use ::h2::server::{Builder, Connection as Machine};
 use ::h2::{Reason as Code, SendStream};
 use std::cell::{Cell, RefCell};
