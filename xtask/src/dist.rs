@@ -118,7 +118,7 @@ impl<'a> Release<'a> {
     /// `crates/cli/Cargo.toml`.
     fn package(&self) -> io::Result<PathBuf> {
         let binary = self.binary()?;
-        let documents = self.folder.join("dist/documents");
+        let documents = documents_of(self.root);
         if documents.exists() {
             fs::remove_dir_all(&documents)?;
         }
@@ -151,10 +151,7 @@ impl<'a> Release<'a> {
         // musl itself comes with Rust's target.
         build.env(format!("CARGO_TARGET_{}_LINKER", variable.to_uppercase()), linker);
         if !build.status()?.success() {
-            let musl = if self.is_foreign() { "" } else { ", perhaps musl-gcc (package musl-tools)" };
-            let hint =
-                format!("cargo build failed; it needs {compiler}{musl} and: rustup target add {target}");
-            return Err(io::Error::other(hint));
+            return Err(io::Error::other(needs(compiler, &target)));
         }
         let binary = self.folder.join(&target).join("release/ringroad");
         is_static(&binary)?;
@@ -218,6 +215,18 @@ impl<'a> Release<'a> {
         }
         Ok(())
     }
+}
+
+/// Returns where the documents of the package are for cargo-deb: its list of files in `crates/cli/Cargo.toml`
+/// has this path, also where `CARGO_TARGET_DIR` puts everything else elsewhere.
+fn documents_of(root: &Path) -> PathBuf {
+    root.join("target/dist/documents")
+}
+
+/// Returns what a build that failed may lack. With glibc's headers `cc` does only on some systems.
+fn needs(compiler: &str, target: &str) -> String {
+    let musl = if compiler == "cc" { " (or musl-gcc, of the package musl-tools)" } else { "" };
+    format!("cargo build failed; it needs {compiler}{musl} and: rustup target add {target}")
 }
 
 /// Runs it to a good end.
@@ -337,4 +346,35 @@ fn in_root(root: &Path, words: &[&str]) -> Command {
     }
     command.args(words).env_clear();
     command
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_documents_of_the_package_are_where_its_list_of_files_has_them() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let list = fs::read_to_string(root.join("crates/cli/Cargo.toml")).unwrap();
+        let folders: Vec<&str> = list
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("[\"../../")?.split_once("\", ")?.0.rsplit_once('/'))
+            .filter_map(|(folder, _)| folder.starts_with("target/").then_some(folder))
+            .collect();
+        assert_eq!(folders.len(), 4, "{folders:?}");
+        assert!(
+            folders.iter().all(|folder| root.join(folder).starts_with(documents_of(root))),
+            "{folders:?}"
+        );
+    }
+
+    #[test]
+    fn the_hint_of_a_failed_build_names_another_compiler_only_beside_the_usual_one() {
+        let hint = |compiler| needs(compiler, "x86_64-unknown-linux-musl");
+        let end = "and: rustup target add x86_64-unknown-linux-musl";
+        assert_eq!(hint(MUSL), format!("cargo build failed; it needs musl-gcc {end}"));
+        assert!(hint("cc").contains("it needs cc (or musl-gcc, of the package musl-tools) and: "));
+        assert!(hint("aarch64-linux-gnu-gcc").contains("it needs aarch64-linux-gnu-gcc and: "));
+    }
 }

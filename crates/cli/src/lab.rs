@@ -36,7 +36,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::{env, fs};
-use store::{Folder, read};
+use store::{Folder, Page, read};
 
 pub(crate) fn run(flags: Box<LabFlags>, common: &Common) -> ExitCode {
     let LabFlags { act, driver, run } = *flags;
@@ -415,10 +415,9 @@ fn report(
 ) -> Result<u8, Complaint> {
     let last = if paths.is_empty() { Some(store::last()?) } else { None };
     let paths = last.as_ref().map_or(paths, std::slice::from_ref);
-    let file = match (paths, out) {
-        (_, Some(out)) => out.to_owned(),
-        ([path], None) if path.is_dir() => path.join("report.html"),
-        ([path], None) => path.with_file_name("report.html"),
+    let page = match (paths, out) {
+        (_, Some(out)) => Some(Page::at(out, paths)),
+        ([path], None) => Page::of(path),
         (_, None) => {
             let message = "lab report: several records make one page: name it with --out FILE".to_owned();
             return Err(Complaint { message, code: USAGE });
@@ -435,17 +434,23 @@ fn report(
     }
     let for_people = flags.wanted() == Format::Table;
     // What is printed for another program is all that is wanted, unless a page is asked for by its name.
-    if for_people || out.is_some() {
-        store::write_whole(&file, &page::html(&record))?;
+    let page = page.filter(|_| for_people || out.is_some());
+    let refused = page.as_ref().and_then(|page| page.refusal(out.is_some()));
+    if let (Some(page), None) = (&page, &refused) {
+        page.write(&record)?;
     }
     print(&printed(&record, flags))?;
     if for_people {
-        print(&format!("\npage:   {}\n", file.display()))?;
+        match (&page, &refused) {
+            (Some(page), None) => print(&format!("\npage:   {}\n", page.file.display()))?,
+            (Some(_), Some(_)) => {}
+            (None, _) => print("\npage:   none: the record is not a file (--out FILE writes one)\n")?,
+        }
         if let Some(file) = chart {
             print(&format!("chart:  {}\n", file.display()))?;
         }
     }
-    Ok(DONE)
+    refused.map_or(Ok(DONE), Err)
 }
 
 /// Checks whether the model can run here, before a filter ends this process for trying.

@@ -190,6 +190,7 @@ pub struct Context {
     trust: Rc<Trust>,
     /// The answer at hand is a refusal by this server, not one of an endpoint's own.
     refused: Cell<bool>,
+    fallback: Cell<bool>,
     /// How long it may take from the head of the request to the head of its answer.
     pub deadline: Option<Duration>,
     /// A step has waited: what is left of the time is less than all of it.
@@ -327,6 +328,7 @@ impl Flow {
             believes: false,
             trust: Rc::clone(trust),
             refused: Cell::new(false),
+            fallback: Cell::new(false),
             deadline: None,
             waited: false,
             error: RefCell::default(),
@@ -670,6 +672,17 @@ impl Context {
     /// Notes that the answer is no refusal after all: another one has taken its place.
     pub fn pardon(&self) {
         self.refused.set(false);
+    }
+
+    /// Notes that the answer is the route's fallback, which no error page replaces.
+    pub fn note_fallback(&self) {
+        self.pardon();
+        self.fallback.set(true);
+    }
+
+    /// Returns whether the answer is the route's fallback.
+    pub fn is_fallback(&self) -> bool {
+        self.fallback.get()
     }
 
     /// Returns whether the answer is a refusal by this server.

@@ -8,7 +8,7 @@
 
 use crate::table::wrapped;
 use ringroad_measure::caveat::REPEATS_MIN;
-use ringroad_measure::units::Share;
+use ringroad_measure::units::{Apart, Share};
 use ringroad_measure::{Comparison, Finding};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -384,22 +384,12 @@ fn compared(cheapest: &Driver, other: &Driver) -> String {
     let compare = |of| Comparison::of_blocks(&cheapest.figures(of), &other.figures(of), None);
     let sentence = |what: &str, comparison: Option<Comparison>| match comparison.map(|one| one.finding) {
         Some(Finding::Slower { by, plus_minus }) => {
-            format!(
-                "{} {what} {} ± {:.1} more than {}",
-                other.name,
-                Share(by),
-                plus_minus * 100.0,
-                cheapest.name
-            )
+            let by = Apart(1.0 + by).plus_minus(plus_minus);
+            format!("{} {what} more than {}, by {by}", other.name, cheapest.name)
         }
         Some(Finding::Faster { by, plus_minus }) => {
-            format!(
-                "{} {what} {} ± {:.1} less than {}",
-                other.name,
-                Share(by),
-                plus_minus * 100.0,
-                cheapest.name
-            )
+            let by = Apart(1.0 - by).plus_minus(plus_minus);
+            format!("{} {what} less than {}, by {by}", other.name, cheapest.name)
         }
         Some(finding) => format!("{} and {}: {finding}", other.name, cheapest.name),
         None => format!("{} and {}: no figures", other.name, cheapest.name),
@@ -450,8 +440,11 @@ mod tests {
     fn the_cheaper_driver_is_named_with_its_doubt() {
         let text = advise(&readings(12, BLOCK, Block { cpu_s: 0.06, ..BLOCK }), 100).unwrap();
         let line = text.lines().find(|line| line.starts_with("CPU:")).unwrap();
-        assert!(line.starts_with("CPU:  epoll costs ") && line.ends_with(" more than io_uring."), "{text}");
-        let by: f64 = line.split_whitespace().nth(3).unwrap().parse().unwrap();
+        assert!(
+            line.starts_with("CPU:  epoll costs ") && line.contains(" more than io_uring, by "),
+            "{text}"
+        );
+        let by: f64 = line.split_whitespace().nth(7).unwrap().parse().unwrap();
         assert!((19.0..21.0).contains(&by), "{text}");
         assert!(
             text.contains("Time: epoll and io_uring: no significant difference (smallest detectable: "),

@@ -7,7 +7,7 @@
 //! Start at [`Verdict`].
 
 use crate::record::{Errors, Interval};
-use crate::units::Share;
+use crate::units::{Apart, Share};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -618,10 +618,10 @@ impl fmt::Display for Caveat {
         match self {
             Caveat::LittlesLaw { off } => write!(
                 f,
-                "rate times mean latency is {} {} the requests in flight (Little's law): part of the load was \
+                "rate times mean latency is {} the requests in flight (Little's law), by {}: part of the load was \
                  not where it should have been, so check that every connection sends and that warm-up is cut off.",
-                Share(off.abs()),
                 if *off < 0.0 { "below" } else { "above" },
+                Apart(1.0 + off),
             ),
             Caveat::ClientBound { client_share } => write!(
                 f,
@@ -750,14 +750,14 @@ impl fmt::Display for Caveat {
                 f,
                 "the baseline differs from itself by {}: something besides the program changes between runs, so \
                  no difference of that size in this record means anything.",
-                Share(by.abs()),
+                Apart(1.0 + by),
             ),
             Caveat::ClientsDiffer { by } => write!(
                 f,
-                "the load generator's rate is {} {} the small client's on the same program: one of them is wrong, so \
-                 take ratios rather than rates, and run it again with the other (--client small).",
-                Share(by.abs()),
+                "the load generator's rate is {} the small client's on the same program, by {}: one of them is wrong, \
+                 so take ratios rather than rates, and run it again with the other (--client small).",
                 if *by < 0.0 { "below" } else { "above" },
+                Apart(1.0 + by),
             ),
             Caveat::TooFewRepeats { runs, wanted } => write!(
                 f,
@@ -881,7 +881,10 @@ mod tests {
         let sentence = Caveat::NotServed { wanted: 1_000, served: 22 }.to_string();
         assert!(sentence.starts_with("978 of 1000 connections never got an answer"), "{sentence}");
         let sentence = Caveat::LittlesLaw { off: -0.98 }.to_string();
-        assert!(sentence.starts_with("rate times mean latency is 98.0 % below"), "{sentence}");
+        assert!(
+            sentence.contains("is below the requests in flight (Little's law), by a factor of 50.0:"),
+            "{sentence}"
+        );
         let errors = Errors { reset: 3, status: 1, ..Errors::default() };
         let sentence = Caveat::Failures { errors, sent: 1_000 }.to_string();
         assert!(sentence.starts_with("4 of 1000 requests failed (reset 3, status 1):"), "{sentence}");

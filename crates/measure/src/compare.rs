@@ -20,7 +20,7 @@ use crate::caveat::REPEATS_MIN;
 use crate::rank;
 use crate::record::Interval;
 use crate::summary;
-use crate::units::Share;
+use crate::units::{Apart, Share};
 use std::fmt;
 
 /// No difference below this share is claimed, however narrow the interval.
@@ -143,10 +143,10 @@ impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Finding::Slower { by, plus_minus } => {
-                write!(f, "slower by {} ± {:.1}", Share(*by), plus_minus * 100.0)
+                write!(f, "slower by {}", Apart(1.0 + by).plus_minus(*plus_minus))
             }
             Finding::Faster { by, plus_minus } => {
-                write!(f, "faster by {} ± {:.1}", Share(*by), plus_minus * 100.0)
+                write!(f, "faster by {}", Apart(1.0 - by).plus_minus(*plus_minus))
             }
             Finding::NoDifference { could_have_seen } => {
                 write!(f, "no significant difference (smallest detectable: {})", Share(*could_have_seen))
@@ -337,6 +337,8 @@ mod tests {
         let texts = [
             (Finding::Slower { by: 0.031, plus_minus: 0.009 }, "slower by 3.1 % ± 0.9"),
             (Finding::Faster { by: 0.12, plus_minus: 0.0251 }, "faster by 12.0 % ± 2.5"),
+            (Finding::Slower { by: 1261.98, plus_minus: 20.0 }, "slower by a factor of 1263 ± 20"),
+            (Finding::Faster { by: 0.75, plus_minus: 0.01 }, "faster by a factor of 4.00 ± 0.16"),
             (
                 Finding::NoDifference { could_have_seen: 0.018 },
                 "no significant difference (smallest detectable: 1.8 %)",

@@ -28,6 +28,15 @@ pub struct PerSecond(pub f64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
 pub struct Share(pub f64);
 
+/// How far a ratio is from equal: 1.031 and 0.969 are printed `3.1 %`. From three times on percents are hard
+/// to read, and 99.9 % less may be a thousandth or a fifth of that: 12.6 and 1/12.6 are printed `a factor of
+/// 12.6`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
+pub struct Apart(pub f64);
+
+/// The ratio from which on [`Apart`] is a factor.
+const FACTOR_MIN: f64 = 3.0;
+
 impl Nanos {
     /// Returns it as microseconds; exact below 2^53 ns (104 days).
     pub fn micros(self) -> Micros {
@@ -70,6 +79,58 @@ impl Share {
     /// Returns the share of `part` in `whole`; `None` for a whole of nothing.
     pub fn of(part: f64, whole: f64) -> Option<Self> {
         (whole != 0.0).then(|| Share(part / whole))
+    }
+}
+
+impl Apart {
+    /// Returns it with half the width of the ratio's interval: `3.1 % ± 0.9`, `a factor of 12.6 ± 0.3`.
+    pub fn plus_minus(self, half: f64) -> String {
+        if self.is_factor() {
+            // The interval of 1/x is narrower or wider than that of x by the square of x.
+            let half = if self.0 < 1.0 { half / (self.0 * self.0) } else { half };
+            return format!("{self} ± {half:.*}", decimals(self.factor()));
+        }
+        format!("{self} ± {:.1}", half * 100.0)
+    }
+
+    /// Returns it with the ends of the ratio's interval, which need not be symmetric: `5.0 % (4.0 % to
+    /// 10.0 %)`, `a factor of 12.6 (12.1 to 13.4)`.
+    pub fn within(self, low: f64, high: f64) -> String {
+        let (near, far) = if self.0 < 1.0 { (high, low) } else { (low, high) };
+        if self.is_factor() {
+            let decimals = decimals(self.factor());
+            let end = |ratio| Apart(ratio).factor();
+            return format!("{self} ({:.decimals$} to {:.decimals$})", end(near), end(far));
+        }
+        let end = |ratio: f64| Share((ratio - 1.0).abs());
+        format!("{self} ({} to {})", end(near), end(far))
+    }
+
+    fn is_factor(self) -> bool {
+        (FACTOR_MIN..f64::INFINITY).contains(&self.factor())
+    }
+
+    fn factor(self) -> f64 {
+        if self.0 < 1.0 { 1.0 / self.0 } else { self.0 }
+    }
+}
+
+impl fmt::Display for Apart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_factor() {
+            let factor = self.factor();
+            return f.pad(&format!("a factor of {factor:.*}", decimals(factor)));
+        }
+        Share((self.0 - 1.0).abs()).fmt(f)
+    }
+}
+
+/// Returns the decimals that make three significant digits of a number from 1 on, or fewer.
+fn decimals(magnitude: f64) -> usize {
+    match magnitude {
+        magnitude if magnitude < 9.995 => 2,
+        magnitude if magnitude < 99.95 => 1,
+        _ => 0,
     }
 }
 
@@ -147,19 +208,14 @@ fn scaled(value: f64, units: &[(&str, f64)]) -> String {
         }
         value /= next;
     }
-    let decimals = match value.abs() {
-        0.0 => 0,
-        magnitude if magnitude < 9.995 => 2,
-        magnitude if magnitude < 99.95 => 1,
-        _ => 0,
-    };
+    let decimals = if value == 0.0 { 0 } else { decimals(value.abs()) };
     format!("{value:.decimals$} {name}")
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::{Bytes, Micros, Nanos, PerSecond, Share, counted};
+    use super::{Apart, Bytes, Micros, Nanos, PerSecond, Share, counted};
     use std::time::Duration;
 
     #[test]
@@ -231,6 +287,32 @@ mod tests {
         for (share, text) in texts {
             assert_eq!(Share(share).to_string(), text);
         }
+    }
+
+    #[test]
+    fn figures_are_apart_by_percents_and_from_three_times_on_by_a_factor() {
+        let texts = [
+            (1.031, "3.1 % ± 0.9"),
+            (0.969, "3.1 % ± 0.9"),
+            (2.99, "199 % ± 0.9"),
+            (1.0 / 2.99, "66.6 % ± 0.9"),
+            (3.0, "a factor of 3.00 ± 0.01"),
+            (0.25, "a factor of 4.00 ± 0.14"),
+            (12.6, "a factor of 12.6 ± 0.0"),
+            (1262.98, "a factor of 1263 ± 0"),
+            (0.0, "100 % ± 0.9"),
+        ];
+        for (ratio, text) in texts {
+            assert_eq!(Apart(ratio).plus_minus(0.009), text, "{ratio}");
+        }
+    }
+
+    #[test]
+    fn the_ends_of_an_interval_are_in_the_unit_of_its_middle() {
+        assert_eq!(Apart(1.05).within(1.04, 1.1), "5.0 % (4.0 % to 10.0 %)");
+        assert_eq!(Apart(0.95).within(0.9, 0.96), "5.0 % (4.0 % to 10.0 %)");
+        assert_eq!(Apart(3.2).within(2.5, 12.0), "a factor of 3.20 (2.50 to 12.00)");
+        assert_eq!(Apart(0.001).within(0.0005, 0.002), "a factor of 1000 (500 to 2000)");
     }
 
     #[test]

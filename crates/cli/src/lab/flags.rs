@@ -52,7 +52,8 @@ pub(crate) enum LabAct {
         /// The records to read: record.json, or the folder it is in (default: the newest)
         #[arg(value_name = "RECORD")]
         records: Vec<PathBuf>,
-        /// Where to write the page (default: report.html beside the record; needed for several)
+        /// Where to write the page (default: report.html beside record.json, run.html beside run.json;
+        /// needed for several, and for a record from a pipe)
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
         /// Also write the main chart as an SVG file

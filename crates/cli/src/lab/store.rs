@@ -50,7 +50,7 @@ impl Folder {
     }
 
     pub(super) fn record(&self) -> PathBuf {
-        self.0.join("record.json")
+        self.0.join(RECORD)
     }
 
     pub(super) fn journal(&self) -> PathBuf {
@@ -62,7 +62,7 @@ impl Folder {
     }
 
     pub(super) fn page(&self) -> PathBuf {
-        self.0.join("report.html")
+        self.0.join(PAGE)
     }
 
     /// Returns whether the record there holds more runs than this one.
@@ -78,7 +78,7 @@ impl Folder {
         draw: impl FnOnce(&Record) -> String,
     ) -> Result<(), Complaint> {
         write_whole(&self.record(), &json(record))?;
-        write_whole(&self.page(), &draw(record))
+        write_whole(&self.page(), &marked(&draw(record), RECORD))
     }
 }
 
@@ -106,7 +106,7 @@ fn stamp() -> u64 {
 /// Returns the files of records that a path names: itself; of a folder the record of a run in it, or the
 /// parts of a load that were collected there.
 pub(super) fn files(path: &Path) -> Result<Vec<PathBuf>, Complaint> {
-    if !path.is_dir() || path.join("record.json").exists() {
+    if !path.is_dir() || path.join(RECORD).exists() {
         return Ok(vec![path.to_owned()]);
     }
     let mut files = Vec::new();
@@ -130,7 +130,7 @@ pub(super) fn files(path: &Path) -> Result<Vec<PathBuf>, Complaint> {
 
 /// Returns a record made earlier; of a folder, the one in it.
 pub(super) fn read(path: &Path) -> Result<Record, Complaint> {
-    let file = if path.is_dir() { path.join("record.json") } else { path.to_owned() };
+    let file = if path.is_dir() { path.join(RECORD) } else { path.to_owned() };
     let path = file.as_path();
     let text = ringroad_host::input::read_any_text(path).map_err(|error| failed("read", path, &error))?;
     let unreadable =
@@ -158,7 +158,7 @@ pub(super) fn newest() -> Result<Vec<(PathBuf, Record)>, Complaint> {
     };
     let mut records: Vec<(PathBuf, Record)> = entries
         .filter_map(|entry| {
-            let path = entry.ok()?.path().join("record.json");
+            let path = entry.ok()?.path().join(RECORD);
             let record = read(&path).ok()?;
             Some((path, record))
         })
@@ -204,19 +204,120 @@ pub(super) fn list() -> Result<u8, Complaint> {
     Ok(DONE)
 }
 
+/// The name of a run's record in its folder; its page is [`PAGE`]. Other records' pages have their names.
+const RECORD: &str = "record.json";
+const PAGE: &str = "report.html";
+
+/// A page, and the file names of the records it is made from.
+pub(super) struct Page {
+    pub(super) file: PathBuf,
+    from: String,
+}
+
+impl Page {
+    /// Returns the page beside a record, or in the folder it is in: `report.html` of `record.json`,
+    /// `run.html` of `run.json`. `None` for what is no regular file, as a pipe: nothing is beside it.
+    pub(super) fn of(record: &Path) -> Option<Page> {
+        if record.is_dir() {
+            return Some(Page { file: record.join(PAGE), from: RECORD.to_owned() });
+        }
+        // What is not there is reported where it is read.
+        let is_other = fs::metadata(record).is_ok_and(|about| !about.is_file());
+        // A file as standard input has no place here either.
+        if is_other || record.starts_with("/dev") || record.starts_with("/proc") {
+            return None;
+        }
+        let from = name_of(record);
+        let file = if from == RECORD { record.with_file_name(PAGE) } else { record.with_extension("html") };
+        Some(Page { file, from })
+    }
+
+    /// Returns the page of records in a file that the user names.
+    pub(super) fn at(file: &Path, records: &[PathBuf]) -> Page {
+        let name = |record: &PathBuf| if record.is_dir() { RECORD.to_owned() } else { name_of(record) };
+        Page { file: file.to_owned(), from: records.iter().map(name).collect::<Vec<_>>().join(", ") }
+    }
+
+    /// Returns the reason not to write it: the file is there, and is no page of this record. A file that was
+    /// named is written all the same.
+    pub(super) fn refusal(&self, is_named: bool) -> Option<Complaint> {
+        if is_named || self.is_free() {
+            return None;
+        }
+        let message = format!(
+            "lab: the page was not written: {} is there and was not made from {} (--out FILE writes it elsewhere)",
+            self.file.display(),
+            self.from
+        );
+        Some(Complaint { message, code: FAILED })
+    }
+
+    /// Returns whether nothing is in its place but an earlier page of the same record.
+    fn is_free(&self) -> bool {
+        use std::io::Read;
+        let mut head = Vec::new();
+        match fs::File::open(&self.file) {
+            Ok(file) => drop(file.take(MARK_WITHIN).read_to_end(&mut head)),
+            Err(error) => return error.kind() == io::ErrorKind::NotFound,
+        }
+        let head = String::from_utf8_lossy(&head);
+        // Pages of runs had no mark once, and nothing else was named so.
+        let is_older = self.from == RECORD && head.contains("<title>ringroad ") && !head.contains(MARK);
+        is_older || head.contains(&mark(&self.from))
+    }
+
+    /// Returns whether the page is there and was written after the record.
+    fn is_newer_than(&self, record: &Path) -> bool {
+        let written = |file: &Path| fs::metadata(file).and_then(|about| about.modified());
+        let Ok(page) = written(&self.file) else { return false };
+        // If its record has gone, the page is all that there is.
+        written(record).is_ok_and(|record| record <= page) || !record.exists()
+    }
+
+    pub(super) fn write(&self, record: &Record) -> Result<(), Complaint> {
+        write_whole(&self.file, &marked(&page::html(record), &self.from))
+    }
+}
+
+fn name_of(record: &Path) -> String {
+    record.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// What the mark begins with.
+const MARK: &str = "<meta name=\"ringroad-record\" content=\"";
+
+/// The mark is within so many bytes of a page's beginning: a file's name has at most 255, each of which may
+/// be escaped.
+const MARK_WITHIN: u64 = 4096;
+
+/// Returns the line of a page that names the record it was made from.
+fn mark(from: &str) -> String {
+    format!("{MARK}{}\"/>\n", page::escape(from))
+}
+
+/// Returns a page with the name of its record.
+fn marked(page: &str, from: &str) -> String {
+    page.replacen("<head>\n", &format!("<head>\n{}", mark(from)), 1)
+}
+
 /// Opens the page of a record in the browser, and prints where it is.
 pub(super) fn open(record: Option<PathBuf>) -> Result<u8, Complaint> {
     let path = match record {
         Some(path) => path,
         None => last()?,
     };
-    let page = match path.is_dir() {
-        true => path.join("report.html"),
-        false => path.with_file_name("report.html"),
-    };
-    if !page.exists() {
-        write_whole(&page, &page::html(&read(&path)?))?;
+    let page = Page::of(&path).ok_or_else(|| Complaint {
+        message: format!("open, on {}: not a file, so there is no page beside it", path.display()),
+        code: USAGE,
+    })?;
+    if let Some(refusal) = page.refusal(false) {
+        return Err(refusal);
     }
+    let record = if path.is_dir() { path.join(RECORD) } else { path };
+    if !page.is_newer_than(&record) {
+        page.write(&read(&record)?)?;
+    }
+    let page = page.file;
     print(&format!("page:   {}\n", page.display()))?;
     let browser = env::var_os("BROWSER").filter(|name| !name.is_empty());
     let opener = browser.unwrap_or_else(|| "xdg-open".into());

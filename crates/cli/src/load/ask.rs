@@ -12,16 +12,20 @@ use ringroad_engine::choose::Choice;
 use ringroad_load::Plan;
 use ringroad_load::ask::{Asked, Heard, ask, named};
 use ringroad_load::verdict::advice;
+use ringroad_measure::units::counted;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// Redirects that are followed one after the other, as in curl's documentation of browsers.
 const REDIRECTS_MAX: u32 = 10;
 
-/// A plan, and the reason why it is not run if the server refuses its requests.
+/// A plan, and what the answers to the first requests say about it.
 pub(super) struct Settled {
     pub(super) plan: Plan,
+    /// The reason not to run it: the server refuses all of its requests.
     pub(super) refusal: Option<String>,
+    /// A warning: some of its URLs have no answer as expected.
+    pub(super) warning: Option<String>,
 }
 
 /// Returns the plan of the flags, for `url` instead of their own if there is one, after one request to the
@@ -49,7 +53,7 @@ pub(super) fn settle(
         }
     }
     if !asks || flags.no_ask {
-        return Ok(Settled { plan, refusal: None });
+        return Ok(Settled { plan, refusal: None, warning: None });
     }
     for _ in 0..=REDIRECTS_MAX {
         let asked = ask(&plan, choice, stop)?;
@@ -68,7 +72,9 @@ pub(super) fn settle(
             if is_new {
                 plan = plan::of(flags, url, &learnt, inputs)?;
             }
-            return Ok(Settled { refusal: refusal(&asked), plan });
+            let refusal = refusal(&asked);
+            let warning = if refusal.is_none() { warning(&asked, plan.messages.len()) } else { None };
+            return Ok(Settled { plan, refusal, warning });
         };
         let from = learnt.target.clone().unwrap_or_else(|| plan.target.clone());
         let to = urls::joined(&from, &location)
@@ -77,7 +83,7 @@ pub(super) fn settle(
             let refusal = format!(
                 "{from} redirects to another host, {to}: only the host of the URL is loaded, so give this URL if you may load it"
             );
-            return Ok(Settled { plan, refusal: Some(refusal) });
+            return Ok(Settled { plan, refusal: Some(refusal), warning: None });
         }
         // As browsers and curl do (RFC 9110 §15.4).
         learnt.is_get |= flags.method.is_none() && matches!(status, 301..=303);
@@ -86,7 +92,7 @@ pub(super) fn settle(
         plan.check()?;
     }
     let refusal = format!("-L: more than {REDIRECTS_MAX} redirects, the last to {}", plan.target);
-    Ok(Settled { plan, refusal: Some(refusal) })
+    Ok(Settled { plan, refusal: Some(refusal), warning: None })
 }
 
 /// Returns the last cookie of each name, in the order of the names.
@@ -126,6 +132,44 @@ fn refusal(all: &[Asked]) -> Option<String> {
     }
 }
 
+/// Returns how many of the `urls` have no answer as expected, told apart by the answers: each with its count
+/// and the first URL that has it. `None` if all that answered did as expected.
+fn warning(all: &[Asked], urls: usize) -> Option<String> {
+    let mut groups: Vec<(String, &str, u64)> = Vec::new();
+    for asked in all {
+        let answer = match &asked.heard {
+            Heard::Status(status) => named(*status),
+            Heard::Wrong(why) => why.clone(),
+            // The load tells why there is no answer.
+            Heard::Good | Heard::Nothing => continue,
+        };
+        match groups.iter_mut().find(|(known, ..)| *known == answer) {
+            Some((.., count)) => *count += 1,
+            None => groups.push((answer, &asked.what, 1)),
+        }
+    }
+    let wrong: u64 = groups.iter().map(|(.., count)| count).sum();
+    if wrong == 0 {
+        return None;
+    }
+    let answers: Vec<String> = groups
+        .iter()
+        .map(|(answer, what, count)| match count {
+            1 => format!("{answer} (1: {what})"),
+            count => format!("{answer} ({count}, the first: {what})"),
+        })
+        .collect();
+    let of = match all.len() < urls {
+        true => format!("the first {} of {urls} URLs", all.len()),
+        false => counted(urls as u64, "URL"),
+    };
+    let have = if wrong == 1 { "has" } else { "have" };
+    Some(format!(
+        "warning: {wrong} of {of} {have} no answer as expected: {}. They are loaded all the same and count as failures",
+        answers.join("; ")
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,6 +195,26 @@ mod tests {
         for other in [Heard::Good, Heard::Nothing] {
             assert_eq!(refusal(&[missing.clone(), asked(other, None)]), None);
         }
+    }
+
+    #[test]
+    fn urls_without_a_good_answer_are_counted_by_answer_with_the_first_as_example() {
+        let good = asked(Heard::Good, None);
+        let named = |heard, path: &str| Asked { what: format!("GET http://a{path}"), ..asked(heard, None) };
+        let mut all = vec![good.clone(), good.clone(), asked(Heard::Nothing, None)];
+        assert_eq!(warning(&all, 3), None);
+        all.push(named(Heard::Status(404), "/x"));
+        assert_eq!(
+            warning(&all, 4).unwrap_or_default(),
+            "warning: 1 of 4 URLs has no answer as expected: 404 Not Found (1: GET http://a/x). They are loaded all the \
+             same and count as failures"
+        );
+        all.push(named(Heard::Wrong("no --expect-body".to_owned()), "/y"));
+        all.push(named(Heard::Status(404), "/z"));
+        let said = warning(&all, 100).unwrap_or_default();
+        let expected = "warning: 3 of the first 6 of 100 URLs have no answer as expected: 404 Not Found (2, the \
+                        first: GET http://a/x); no --expect-body (1: GET http://a/y). They";
+        assert!(said.starts_with(expected), "{said}");
     }
 
     #[test]

@@ -118,12 +118,15 @@ fn load(flags: &LoadFlags, common: &Common) -> Result<u8, Complaint> {
     let mut parted = if is_part { Parted::told() } else { Parted::new(&flags.parts, common.quiet, &stop)? };
     let mut plans = Vec::new();
     for url in std::iter::once(None).chain(flags.vs.as_deref().map(Some)) {
-        let Settled { mut plan, refusal } = ask::settle(flags, url, &inputs, &choice, &stop)?;
+        let Settled { mut plan, refusal, warning } = ask::settle(flags, url, &inputs, &choice, &stop)?;
         if let Some(message) = refusal {
             if let Some(output) = &output {
                 output.write_record(&parted.skipped(&plan, &message, &frame))?;
             }
             return Err(Complaint { message, code: FAILED });
+        }
+        if let Some(warning) = warning.filter(|_| !common.quiet) {
+            say(&warning);
         }
         prepare(&mut plan, flags, &facts, &choice)?;
         plans.push(plan);

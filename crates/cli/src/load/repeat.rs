@@ -13,7 +13,7 @@ use ringroad_load::{Error, Event, Outcome, Plan, Point};
 use ringroad_measure::caveat::{Caveat, Level};
 use ringroad_measure::merge::merge;
 use ringroad_measure::record::{Cell, Interval, Record, Run};
-use ringroad_measure::units::{Micros, PerSecond, Share, counted};
+use ringroad_measure::units::{Apart, Micros, PerSecond, Share, counted};
 use ringroad_measure::{Comparison, Finding, Verdict, summary};
 use std::fmt::Write;
 use std::sync::Arc;
@@ -274,9 +274,7 @@ fn found(finding: &Finding, ratio: Interval, turned: bool) -> String {
                 (false, true) => "slower",
                 (false, false) => "faster",
             };
-            let by = |ratio: f64| Share((ratio - 1.0).abs());
-            let (near, far) = if ratio.mid > 1.0 { (ratio.low, ratio.high) } else { (ratio.high, ratio.low) };
-            format!("B {word} by {} ({} to {})", by(ratio.mid), by(near), by(far))
+            format!("B {word} by {}", Apart(ratio.mid).within(ratio.low, ratio.high))
         }
         Finding::NoDifference { could_have_seen } => {
             format!("no significant difference (smallest detectable: {})", Share(*could_have_seen))
@@ -353,6 +351,15 @@ mod tests {
         let faster = Finding::Faster { by: 0.05, plus_minus: 0.03 };
         let ratio = Interval { low: 0.90, mid: 0.95, high: 0.96 };
         assert_eq!(found(&faster, ratio, false), "B faster by 5.0 % (4.0 % to 10.0 %)");
+    }
+
+    #[test]
+    fn figures_that_are_far_apart_have_a_factor_between_them() {
+        let slower = Finding::Slower { by: 1261.98, plus_minus: 40.0 };
+        let ratio = Interval { low: 1204.2, mid: 1262.98, high: 1300.9 };
+        assert_eq!(found(&slower, ratio, false), "B slower by a factor of 1263 (1204 to 1301)");
+        let ratio = Interval { low: 0.1, mid: 0.125, high: 0.2 };
+        assert_eq!(found(&slower, ratio, true), "B lower by a factor of 8.00 (5.00 to 10.00)");
     }
 
     #[test]

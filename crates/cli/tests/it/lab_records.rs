@@ -2,7 +2,9 @@
 //! suites; and a program of the user's as a row. Figures are not looked at: a window lasts a tenth of a
 //! second.
 
-use crate::support::{BINARY, Kill, Lines, installed, own_copy, processes_with, ringroad, run};
+use crate::support::{
+    BINARY, Kill, Lines, installed, own_copy, processes_with, ringroad, run, run_with_input,
+};
 use ringroad_measure::Verdict;
 use ringroad_measure::caveat::{Caveat, Level};
 use ringroad_measure::record::Record;
@@ -65,6 +67,76 @@ fn suites_are_listed_with_what_they_ask_and_each_can_be_named() {
         assert_eq!(named.code, Some(2), "{named:?}");
         assert!(named.stderr.contains(&format!("not in suite {name}")), "{named:?}");
     }
+}
+
+/// A record in which nothing was measured.
+const RECORD: &str = r#"{"schema": "ringroad.record/1", "tool": "lab", "version": "0.1.0", "host": {}, "cells": [],
+    "command": ["ringroad", "lab"], "started": "2026-11-20T19:12:03Z", "verdict": {"level": "VALID", "reasons": []}}"#;
+
+#[test]
+fn a_page_has_the_name_of_its_record_and_replaces_nothing_but_an_earlier_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let report =
+        |words: &[&str]| run(ringroad(["lab", "report"].iter().chain(words)).current_dir(folder.path()));
+    for (record, page) in [("run.json", "run.html"), ("record.json", "report.html"), ("report.json", "")] {
+        fs::write(at(record), RECORD).unwrap();
+        for _ in 0..2 {
+            let outcome = report(&[record]);
+            // A name that two records have is the first one's.
+            assert_eq!(outcome.code, Some(u8::from(page.is_empty()).into()), "{record}: {outcome:?}");
+            if page.is_empty() {
+                let why =
+                    "report.html is there and was not made from report.json (--out FILE writes it elsewhere)";
+                assert!(outcome.stderr.contains(why) && !outcome.stdout.is_empty(), "{outcome:?}");
+            } else {
+                assert!(outcome.text().ends_with(&format!("\npage:   {page}\n")), "{outcome:?}");
+            }
+        }
+    }
+    fs::write(at("run.html"), "mine").unwrap();
+    for verb in ["report", "open"] {
+        let refused =
+            run(ringroad(["lab", verb, "run.json"]).env("BROWSER", "true").current_dir(folder.path()));
+        assert_eq!(refused.code, Some(1), "{refused:?}");
+        assert!(refused.stderr.contains("run.html is there"), "{refused:?}");
+        assert_eq!(fs::read_to_string(at("run.html")).unwrap(), "mine");
+    }
+    // What is named is written.
+    assert_eq!(report(&["run.json", "--out", "run.html"]).code, Some(0));
+    let page = fs::read_to_string(at("run.html")).unwrap();
+    assert!(page.starts_with("<!DOCTYPE html>"), "{page}");
+    // A page of a run that was made before pages named their record.
+    let old: String = page.lines().filter(|line| !line.contains("ringroad-record")).collect();
+    assert!(old.len() < page.len(), "{page}");
+    fs::write(at("report.html"), old).unwrap();
+    assert_eq!(report(&["record.json"]).code, Some(0));
+    let piped = |words: &[&str]| {
+        let words = ["lab", "report", "/dev/stdin"].iter().chain(words);
+        run_with_input(ringroad(words).current_dir(folder.path()), RECORD.as_bytes())
+    };
+    let outcome = piped(&[]);
+    assert!(outcome.code == Some(0) && outcome.text().contains("page:   none: "), "{outcome:?}");
+    assert!(!Path::new("/dev/stdin.html").exists());
+    assert_eq!(piped(&["--out", "piped.html"]).code, Some(0));
+    assert!(at("piped.html").exists());
+}
+
+#[test]
+fn the_page_that_is_opened_is_that_of_the_record_as_it_is_now() {
+    let folder = tempfile::tempdir().unwrap();
+    let record = folder.path().join("run.json");
+    let opened = |tool: &str| {
+        fs::write(&record, RECORD.replace("\"tool\": \"lab\"", &format!("\"tool\": \"{tool}\""))).unwrap();
+        let outcome = run(ringroad(["lab", "open"]).arg(&record).env("BROWSER", "true"));
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        fs::read_to_string(folder.path().join("run.html")).unwrap()
+    };
+    assert!(opened("lab").contains("<title>ringroad lab</title>"));
+    // An older page, whatever the clock of the file system can tell apart.
+    let old = fs::OpenOptions::new().write(true).open(folder.path().join("run.html")).unwrap();
+    old.set_modified(std::time::UNIX_EPOCH).unwrap();
+    assert!(opened("load").contains("<title>ringroad load</title>"));
 }
 
 #[test]

@@ -533,7 +533,7 @@ fn what_is_not_a_record_is_refused_and_no_page_is_made_of_it() {
         let outcome = run(ringroad(["lab", "report"]).arg(&junk));
         assert_eq!((outcome.code, outcome.stdout.len()), (Some(1), 0), "{text}: {outcome:?}");
         assert!(outcome.stderr.contains("junk.json") && outcome.stderr.contains(why), "{text}: {outcome:?}");
-        assert!(!folder.path().join("report.html").exists(), "{text}");
+        assert!(!folder.path().join("junk.html").exists(), "{text}");
     }
     fs::write(&junk, b"\xff\xfe").unwrap();
     let not_text = run(ringroad(["lab", "report"]).arg(&junk));

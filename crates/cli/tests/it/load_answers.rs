@@ -223,6 +223,35 @@ fn urls_of_a_file_are_loaded_and_told_apart_on_several_servers() {
     assert!(outcome.code == Some(2) && outcome.stderr.contains("line 1"), "{}", outcome.stderr);
 }
 
+/// All URLs without a good answer are no load; some are one, which the user may not want.
+#[test]
+fn urls_of_a_file_that_have_no_good_answer_are_named_before_they_are_loaded() {
+    let (address, _) = site();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("urls");
+    let list =
+        |paths: &[&str]| paths.iter().map(|path| format!("http://{address}{path}\n")).collect::<String>();
+    let words = ["--urls", file.to_str().unwrap(), "-c", "2", "-n", "20"];
+    std::fs::write(&file, list(&["/", "/nope", "/moved", "/none"])).unwrap();
+    let outcome = load(&words);
+    let expected = format!(
+        "warning: 3 of 4 URLs have no answer as expected: 404 Not Found (2, the first: GET http://{address}/nope); \
+         302 Found (1: GET http://{address}/moved). They are loaded all the same"
+    );
+    assert!(outcome.stderr.contains(&expected), "{}", outcome.stderr);
+    assert!(outcome.text().contains("200 OK: 5,"), "{}", outcome.text());
+    let outcome = load(&[&words[..], &["-q"]].concat());
+    assert!(!outcome.stderr.contains("as expected"), "{}", outcome.stderr);
+    std::fs::write(&file, list(&["/nope", "/none"])).unwrap();
+    let outcome = load(&words);
+    assert_eq!((outcome.code, outcome.stdout.len()), (Some(1), 0), "{}", outcome.stderr);
+    assert!(
+        outcome.stderr.contains("None of the 2 URLs asked has an answer as expected"),
+        "{}",
+        outcome.stderr
+    );
+}
+
 #[test]
 fn connections_go_to_a_unix_socket_or_another_address_and_the_name_stays() {
     let (address, seen) = site();

@@ -134,7 +134,7 @@ impl Filter for Pages {
         let status = response.status_code().code();
         let context = &flow.context;
         let from_behind = self.0.intercept && context.upstream().is_some();
-        if status < 400 || !(context.is_refused() || from_behind) {
+        if status < 400 || context.is_fallback() || !(context.is_refused() || from_behind) {
             return Answering::Now(response);
         }
         let fits = |(of, _): &&(u16, Page)| *of == status || *of == status / 100;

@@ -30,7 +30,7 @@ pub(super) static DECLARATION: Declaration = Declaration {
 
 static TABLE: Table = Table {
     name: "[[route]] fallback = { … }",
-    meaning: "Takes the place of this server's own 502, 503 and 504. It says `Cache-Control: no-store`, which \
+    meaning: "Takes the place of this server's own 502, 503 and 504, also where `errors` has a page for its status. It says `Cache-Control: no-store`, which \
         `headers.response` may change. Limits and authentication refuse as ever. Which servers take over for others is `backup` in `[upstream.NAME]`.",
     keys: &[
         Key { name: "status", form: "200 to 599", default: "503", meaning: "Its status." },
@@ -129,6 +129,7 @@ impl Filter for Instead {
             return Answering::Now(response);
         }
         self.0.given.fetch_add(1, Ordering::Relaxed);
+        flow.context.note_fallback();
         let body = match &settings.body {
             Body::File(bytes) => Arc::clone(bytes).into(),
             Body::Text(None) => ringroad_http::Body::empty(),

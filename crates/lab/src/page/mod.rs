@@ -31,7 +31,7 @@ mod trust;
 use figure::Figure;
 use ringroad_measure::record::Record;
 use sections::block;
-use svg::escape;
+pub use svg::escape;
 
 /// The page stays below this, so that it can be mailed and opens at once on a phone. Bytes.
 pub const BYTES_MAX: usize = 600_000;

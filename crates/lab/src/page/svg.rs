@@ -30,7 +30,7 @@ const CHAR: f64 = 6.9;
 const BOLD: f64 = 1.08;
 
 /// Text as it may stand between tags and in quoted attributes.
-pub(crate) fn escape(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

@@ -236,6 +236,28 @@ drivers!(a_fallback_takes_the_place_of_what_cannot_be_had, |driver: DriverName| 
     assert_eq!(client.get("/").status, 404);
 });
 
+drivers!(a_fallback_with_a_status_of_an_error_page_is_what_is_answered, |driver: DriverName| {
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (one, sick, _) = server("one");
+    let route = |path: &str, to: SocketAddr, more: &str| {
+        format!("[[route]]\npath = \"{path}\"\nkind = \"proxy\"\nto = \"http://{to}\"\n{more}\n")
+    };
+    let rules = [
+        "errors = { intercept = true, \"5xx\" = { body = \"the page\" } }\n".to_owned(),
+        route("/gone", gone, "fallback = { body = \"instead\" }"),
+        route("/sick", one, "fallback = { body = \"instead\", on = [500] }"),
+        route("/", gone, ""),
+    ];
+    let site = start(driver, &rules.concat(), |_| {});
+    let mut client = site.client();
+    sick.store(500, Ordering::SeqCst);
+    for (path, text) in [("/", "the page"), ("/gone", "instead"), ("/sick", "instead")] {
+        let reply = client.get(path);
+        // The server's own refusal is 502, the fallback 503.
+        assert_eq!((reply.status, reply.text()), (if path == "/" { 502 } else { 503 }, text), "{path}");
+    }
+});
+
 drivers!(the_status_of_servers_is_a_page_for_people_and_json_for_programs, |driver: DriverName| {
     let ((one, ..), (two, ..)) = (server("one"), server("two"));
     let servers = format!("\"http://{one}\", {{ to = \"http://{two}\", weight = 3 }}");

@@ -53,12 +53,7 @@ fn a_terminal_sees_files_bytes_and_rate_and_standard_output_nothing() {
     let mut child = Kill(copy.spawn().unwrap());
     // The command holds the other end open; without it the terminal ends with the program.
     drop(copy);
-    let mut seen = String::new();
-    let mut bytes = [0; 4096];
-    while !(seen.contains("files/s") && seen.contains("B/s")) {
-        let length = ours.read(&mut bytes).unwrap();
-        seen.push_str(&String::from_utf8_lossy(&bytes[..length]));
-    }
+    until_progress(&mut ours);
     fs::write(&fifo, "contents").unwrap();
     assert_eq!(child.wait(), Some(0));
     let mut said = String::new();
@@ -96,24 +91,31 @@ fn the_summary_on_a_narrow_terminal_is_broken_only_where_a_line_is_full() {
     }
 }
 
-/// Where there is no terminal, and where the drop-in was called, a copy that takes its time says nothing.
+/// Where there is no terminal, and where the drop-in was called, a copy that takes its time says nothing. It
+/// has the time in which one that began later, on a terminal, shows its progress.
 #[test]
 fn progress_is_for_terminals_and_not_for_the_drop_in() {
-    for called_cp in [false, true] {
+    let silent = [false, true].map(|called_cp| {
         let (folder, fifo) = with_fifo();
         let mut copy = Command::new(BINARY);
-        let (mut ours, theirs) = terminal();
+        let (ours, theirs) = terminal();
         if called_cp {
             copy.arg0("cp").stderr(theirs);
         } else {
             copy.arg("cp").stderr(Stdio::piped());
         }
-        let mut child = Kill(copy.args(["fifo", "out"]).current_dir(folder.path()).spawn().unwrap());
-        drop(copy);
-        // Opened only when the copier has opened it: it is at work now, and has been looked at for a while.
-        let mut writer = OpenOptions::new().write(true).open(&fifo).unwrap();
-        // Time in which a wrong program would speak; a right one needs none.
-        std::thread::sleep(std::time::Duration::from_millis(600));
+        let child = Kill(copy.args(["fifo", "out"]).current_dir(folder.path()).spawn().unwrap());
+        // Opened only when the copier has opened it: it is at work now.
+        let writer = OpenOptions::new().write(true).open(&fifo).unwrap();
+        (called_cp, folder, ours, child, writer)
+    });
+    let (folder, _fifo) = with_fifo();
+    let (mut shown, theirs) = terminal();
+    let mut copy = ringroad(["cp", "fifo", "out"]);
+    let _seen = Kill(copy.current_dir(folder.path()).stderr(theirs).spawn().unwrap());
+    drop(copy);
+    until_progress(&mut shown);
+    for (called_cp, _folder, mut ours, mut child, mut writer) in silent {
         writer.write_all(b"contents").unwrap();
         drop(writer);
         assert_eq!(child.wait(), Some(0));
@@ -125,6 +127,17 @@ fn progress_is_for_terminals_and_not_for_the_drop_in() {
         };
         assert_eq!(String::from_utf8_lossy(&said), "", "called cp: {called_cp}");
     }
+}
+
+/// Reads what a terminal shows until a line of progress has been on it, and returns it.
+fn until_progress(ours: &mut File) -> String {
+    let mut seen = String::new();
+    let mut bytes = [0; 4096];
+    while !(seen.contains("files/s") && seen.contains("B/s")) {
+        let length = ours.read(&mut bytes).unwrap();
+        seen.push_str(&String::from_utf8_lossy(&bytes[..length]));
+    }
+    seen
 }
 
 #[test]

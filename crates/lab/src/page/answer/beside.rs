@@ -6,6 +6,7 @@
 use super::super::figure::Figure;
 use super::super::shape::Load;
 use ringroad_measure::record::{Cell, Record, Run};
+use ringroad_measure::units::Apart;
 use ringroad_measure::{Comparison, Finding, Level};
 
 /// Per load and program one clause for the rate and one for p99, by the blocks that both have; empty where
@@ -55,15 +56,14 @@ fn turned(finding: Finding) -> Finding {
     }
 }
 
-/// `p99 12.0 % ± 1.1 lower`.
+/// `p99 lower by 12.0 % ± 1.1`.
 fn words(what: &str, finding: &Finding) -> String {
-    let share = |share: f64| format!("{:.1}", share * 100.0);
     match finding {
         Finding::Slower { by, plus_minus } => {
-            format!("{what} {} % ± {} higher", share(*by), share(*plus_minus))
+            format!("{what} higher by {}", Apart(1.0 + by).plus_minus(*plus_minus))
         }
         Finding::Faster { by, plus_minus } => {
-            format!("{what} {} % ± {} lower", share(*by), share(*plus_minus))
+            format!("{what} lower by {}", Apart(1.0 - by).plus_minus(*plus_minus))
         }
         other => format!("{what} {other}"),
     }
@@ -98,7 +98,7 @@ mod tests {
         let said = beside(&record, &shape::loads(&record));
         let threads = said.iter().find(|text| text.starts_with("threads/http")).unwrap();
         assert!(
-            threads.contains("requests/s 25.0 % ± 0.0 higher; p99 no significant difference"),
+            threads.contains("requests/s higher by 25.0 % ± 0.0; p99 no significant difference"),
             "{threads}"
         );
     }
