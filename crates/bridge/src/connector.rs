@@ -43,8 +43,7 @@ impl Connector {
         Connector::default()
     }
 
-    /// Returns a connector that another one lies over, which makes TLS of connections to `https://`, as that
-    /// of `hyper-rustls` does.
+    /// Returns a connector that another one lies over, which makes TLS of connections to `https://`.
     pub fn below_tls() -> Connector {
         Connector { is_below_tls: true }
     }
