@@ -280,9 +280,11 @@ fn a_rate_is_over_all_of_the_time_that_it_is_offered_in() {
         let words =
             [&[&*url], &words[..], &["--out", file.to_str().unwrap(), "--require", "rps<=1.01"]].concat();
         let outcome = load(&words);
-        assert_eq!(outcome.code, Some(0), "{processes}: {outcome:?}");
+        // The verdict is about the machine too: a hypervisor that takes time makes it INVALID, which is 5.
+        assert!(matches!(outcome.code, Some(0 | 5)), "{processes}: {outcome:?}");
         let record: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
         let cell = &record["cells"][0];
+        assert!(cell["rps"].as_f64().unwrap() <= 1.01, "{processes}: {cell}");
         assert!(cell["duration_s"].as_f64().unwrap() >= 1.0, "{processes}: {cell}");
         // Of the same time, a share of what threads and the kernel's workers can do.
         assert!(cell["client_cpu_share"].as_f64().is_none_or(|share| share < 8.0), "{processes}: {cell}");

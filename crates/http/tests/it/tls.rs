@@ -491,7 +491,7 @@ drivers!(our_client_speaks_https_and_keeps_its_connections, |driver: DriverName|
 });
 
 drivers!(a_client_that_a_stream_refuses_reads_the_alert_and_no_reset, |driver: DriverName| {
-    use ringroad_engine::net;
+    use ringroad_engine::net::{self, SocketOption};
     let authority = Authority::new();
     for (settings, client, alert) in refusals(&authority) {
         let server = ringroad_tls::Server::new(settings, vec![authority.pair(&["a.test"])]).unwrap().0;
@@ -499,11 +499,16 @@ drivers!(a_client_that_a_stream_refuses_reads_the_alert_and_no_reset, |driver: D
         let told = run(driver, async {
             let mut listener = net::TcpListener::bind(([127, 0, 0, 1], 0).into()).unwrap();
             let stream = net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-            let accepting =
-                spawn(async move { TlsStream::accept(listener.accept().await.unwrap(), &server).await });
+            // What the client sends waits for the server to receive it.
+            stream.set_option(SocketOption::SendBuffer(32 << 10)).unwrap();
+            let accepting = spawn(async move {
+                let stream = listener.accept().await.unwrap();
+                stream.set_option(SocketOption::ReceiveBuffer(32 << 10)).unwrap();
+                TlsStream::accept(stream, &server).await
+            });
             let told = match TlsStream::connect(stream, &client, "a.test").await {
                 Err(why) => why.to_string(),
-                // The client takes itself for connected, and sends more than the server reads at once.
+                // The client takes itself for connected, and sends more than there is room for.
                 Ok(mut stream) => {
                     stream.write_all(vec![b'x'; 300_000]).await.0.unwrap();
                     stream.recv().await.unwrap_err().to_string()
