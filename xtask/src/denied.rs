@@ -142,7 +142,7 @@ fn plan(words: &[String]) -> Option<Vec<Denial<'_>>> {
             denial("KILL", "all", vec![ENGINE], true),
             denial("EPERM", "enter", vec![ENGINE], false),
         ]),
-        // The program's tests start what was built, where user nobody may not be able to go.
+        // The program's tests start what was built, where an account without rights may not be able to go.
         [way, calls] if way == "memlock" => Some(vec![denial(way, calls, vec![ENGINE], true)]),
         [way, calls] => Some(vec![denial(way, calls, all(), true)]),
         _ => None,
@@ -160,8 +160,8 @@ pub(crate) fn denied(root: &Path, words: &[String]) -> ExitCode {
     for denial in &plan {
         let begun = Instant::now();
         println!("\n== denied: {}, {}", denial.way, denial.calls);
-        // Each test of the others in a process of its own, many at a time: most of them wait. User nobody
-        // cannot run cargo.
+        // Each test of the others in a process of its own, many at a time: most of them wait. An account
+        // without rights cannot run cargo.
         let by_nextest = denial.way != "memlock" && test::has_nextest(root);
         let (apart, together): (Vec<_>, Vec<_>) =
             denial.packages.iter().partition(|package| by_nextest && **package != ENGINE);
