@@ -235,7 +235,7 @@ fn without_parameters(path: &[u8]) -> Vec<u8> {
     cut.collect::<Vec<_>>().join(&b'/')
 }
 
-/// As [`with_single_slashes`], of what need not be text.
+/// Works as [`with_single_slashes`], of what need not be text.
 fn merged(path: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
     if !path.windows(2).any(|pair| pair == b"//") {
         return path;

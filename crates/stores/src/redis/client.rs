@@ -175,7 +175,7 @@ impl Client {
     /// As [`command`](Self::command).
     ///
     /// # Panics
-    /// As there.
+    /// Those of that method.
     pub fn command_within<A: AsRef<[u8]>>(&self, span: Duration, arguments: &[A]) -> Answer {
         let lane = &self.0.0;
         let asked = lane.ask(span, arguments);

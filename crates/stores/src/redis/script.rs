@@ -34,7 +34,7 @@ impl Client {
     /// As [`command`](Client::command).
     ///
     /// # Panics
-    /// As there.
+    /// Those of that method.
     pub fn eval<'a>(
         &self,
         script: &'a Script,
