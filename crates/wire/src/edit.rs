@@ -32,8 +32,8 @@ impl<'a> HeadEdit<'a> {
     /// Replaces the path and query of the target. The host of an absolute target stays.
     ///
     /// # Errors
-    /// It does not begin with `/`, has a space, a control character or `#`, the head would be too long, or the
-    /// request is CONNECT.
+    /// It does not begin with `/`, has a space, a control character or `#`, the head would be too long, or
+    /// the request is CONNECT.
     pub fn set_target(&mut self, target: &str) -> Result<(), EncodeError> {
         let whole = target_len(target.as_bytes()) == target.len();
         if !target.starts_with('/') || !whole {

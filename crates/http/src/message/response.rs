@@ -132,8 +132,8 @@ impl Response {
     /// future runs to its end on the worker. A panic ends it, and is counted.
     ///
     /// The handler must check that [`Request::head`](crate::Request::head) offers an
-    /// [`upgrade`](crate::RequestHead::upgrade), and to which protocol; a client that offers none is answered
-    /// 426. The request's body must have been read to its end; otherwise the answer is 500.
+    /// [`upgrade`](crate::RequestHead::upgrade), and to which protocol. A client that offers none gets 426. The
+    /// request's body must have been read to its end; otherwise the answer is 500.
     ///
     /// # Errors
     /// `protocol` is empty or has control characters.
