@@ -10,6 +10,7 @@ use crate::run_folder::RunFolder;
 use crate::settings::{Launch, Protocol, Settings};
 use crate::slot::TASK_SLOT;
 use command_fds::{CommandFdExt, FdMapping};
+use ringroad_host::words::with_notes;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::MemfdFlags;
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal};
@@ -209,9 +210,10 @@ pub(crate) fn start(
     let program = Path::new(command.get_program()).to_owned();
     let child = ringroad_host::process::tie_to_parent(&mut command).spawn().map_err(|why| {
         let hint = interpreter(&program).filter(|_| why.kind() == io::ErrorKind::PermissionDenied);
-        let hint = hint.map(|with| format!(" (it is no program: write \"{with} {}\")", program.display()));
-        let (hint, folder) = (hint.unwrap_or_default(), folder.display());
-        io::Error::new(why.kind(), format!("start {} in {folder}: {why}{hint}", program.display()))
+        let hint = hint.map(|with| format!("it is no program: write \"{with} {}\"", program.display()));
+        let notes: Vec<&str> = hint.as_deref().into_iter().collect();
+        let (why, kind) = (with_notes(&why, &notes), why.kind());
+        io::Error::new(kind, format!("start {} in {}: {why}", program.display(), folder.display()))
     })?;
     Process::new(child)
 }

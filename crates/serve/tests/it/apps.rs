@@ -484,7 +484,7 @@ drivers!(a_script_that_is_no_program_is_told_with_what_runs_it, |driver: DriverN
                 [[route]]\npath = \"/\"\nkind = \"app\"\napp = \"web\"\n";
     let site = start(driver, text, |folder| write(folder, "server.js", "// no program"));
     let reply = site.client().get("/");
-    let hint = "Permission denied (os error 13) (it is no program: write \"node ./server.js\")";
+    let hint = "Permission denied (os error 13; it is no program: write \"node ./server.js\")";
     assert!(reply.status == 503 && reply.text().contains(hint), "{}", reply.text());
 });
 
