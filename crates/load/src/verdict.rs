@@ -209,7 +209,7 @@ fn is_few(plan: &Plan) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::hold::Hold;
@@ -224,7 +224,7 @@ mod tests {
     }
 
     /// Ten connections, a thousand requests each of 10 ms in ten seconds: Little is content.
-    fn good(open: bool) -> Outcome {
+    pub(crate) fn good(open: bool) -> Outcome {
         let mut tally = Tally::new(open);
         tally.completed = 10_000;
         tally.awaited_ns = 10_000_000.0 * 10_000.0;
@@ -258,7 +258,7 @@ mod tests {
         }
     }
 
-    fn open() -> Plan {
+    pub(crate) fn open() -> Plan {
         Plan { pace: Pace::Open { per_second: 1000.0, arrivals: Arrivals::Constant }, ..plan() }
     }
 
