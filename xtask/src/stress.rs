@@ -68,7 +68,7 @@ fn once(root: &Path, filter: &str, failures: &mut BTreeMap<String, u32>) -> bool
     let threads = 2 * std::thread::available_parallelism().map_or(1, usize::from);
     run.args(["--test-threads", &threads.to_string()]);
     let _ = std::fs::remove_file(junit::path(root));
-    run.args(["--no-fail-fast", "--status-level", "none", "--final-status-level", "none"])
+    run.args(["--no-fail-fast", "--status-level", "fail", "--final-status-level", "none"])
         .stdin(Stdio::null());
     if run.status().is_ok_and(|status| status.success()) {
         return true;

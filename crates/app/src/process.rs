@@ -10,6 +10,7 @@ use crate::run_folder::RunFolder;
 use crate::settings::{Launch, Protocol, Settings};
 use crate::slot::TASK_SLOT;
 use command_fds::{CommandFdExt, FdMapping};
+use ringroad_host::words::with_notes;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::MemfdFlags;
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal};
@@ -208,12 +209,33 @@ pub(crate) fn start(
     command.fd_mappings(descriptors).map_err(|why| io::Error::other(why.to_string()))?;
     let program = Path::new(command.get_program()).to_owned();
     let child = ringroad_host::process::tie_to_parent(&mut command).spawn().map_err(|why| {
-        let hint = interpreter(&program).filter(|_| why.kind() == io::ErrorKind::PermissionDenied);
-        let hint = hint.map(|with| format!(" (it is no program: write \"{with} {}\")", program.display()));
-        let (hint, folder) = (hint.unwrap_or_default(), folder.display());
-        io::Error::new(why.kind(), format!("start {} in {folder}: {why}{hint}", program.display()))
+        let hint = match why.kind() {
+            io::ErrorKind::PermissionDenied => interpreter(&program)
+                .map(|with| format!("it is no program: write \"{with} {}\"", program.display())),
+            io::ErrorKind::NotFound => in_environment(&program, folder),
+            _ => None,
+        };
+        let notes: Vec<&str> = hint.as_deref().into_iter().collect();
+        let (why, kind) = (with_notes(&why, &notes), why.kind());
+        io::Error::new(kind, format!("start {} in {}: {why}", program.display(), folder.display()))
     })?;
     Process::new(child)
+}
+
+/// Returns what to write for a program without a path that is not found: that of a virtual environment here.
+fn in_environment(program: &Path, folder: &Path) -> Option<String> {
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    // A program that is there has an interpreter that is not.
+    let is_there = std::env::split_paths(&paths).any(|path| path.join(program).exists());
+    if program.components().count() != 1 || is_there || !folder.is_dir() {
+        return None;
+    }
+    let found = [".venv", "venv"].map(|name| Path::new(name).join("bin").join(program));
+    let found = found.into_iter().find(|path| folder.join(path).exists());
+    Some(match found {
+        Some(path) => format!("it is not in PATH, but here: write \"{}\"", path.display()),
+        None => "it is not in PATH".to_owned(),
+    })
 }
 
 /// Returns the interpreter for a file with this name.

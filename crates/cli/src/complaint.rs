@@ -85,7 +85,8 @@ pub(crate) fn name(path: &Path) -> String {
     name
 }
 
-/// Returns the text without the suffix of the standard library: " (os error 2)".
+/// Returns the text without the numbers of errors: " (os error 2)" of the standard library, and those that
+/// share a bracket with notes, as in "(os error 2; driver epoll)".
 fn without_numbers(text: &str) -> String {
     const OPENING: &str = " (os error ";
     let mut pieces = text.split(OPENING);
@@ -93,7 +94,10 @@ fn without_numbers(text: &str) -> String {
     for piece in pieces {
         match piece.split_once(')') {
             Some((number, rest)) if number.parse::<i32>().is_ok() => plain.push_str(rest),
-            _ => plain.extend([OPENING, piece]),
+            _ => match piece.split_once("; ") {
+                Some((number, notes)) if number.parse::<i32>().is_ok() => plain.extend([" (", notes]),
+                _ => plain.extend([OPENING, piece]),
+            },
         }
     }
     plain
@@ -108,6 +112,8 @@ mod tests {
         for (text, expected) in [
             ("bind: in use (os error 98) (take another)", "bind: in use (take another)"),
             ("gone (os error 2), twice (os error 2)", "gone, twice"),
+            ("gone (os error 2; driver poll)", "gone (driver poll)"),
+            ("gone (os error x; driver poll)", "gone (os error x; driver poll)"),
             ("a name with (os error in it", "a name with (os error in it"),
             ("a name with (os error x) in it", "a name with (os error x) in it"),
         ] {

@@ -173,7 +173,7 @@ pub(crate) struct AppFlags {
     /// The server's control socket
     #[arg(long, value_name = "PATH", global = true, conflicts_with = "config")]
     pub(crate) control: Option<PathBuf>,
-    /// One application; without it all
+    /// One application, which `scale` needs where there are several; without it all
     #[arg(long, value_name = "NAME", global = true)]
     pub(crate) app: Option<String>,
     #[command(subcommand)]

@@ -8,6 +8,7 @@ use crate::complaint::{self, DONE, FAILED, say, why};
 use crate::cp;
 use crate::flags::{CompletionFlags, Flags, ManFlags};
 use clap::{Arg, ArgAction, Command, CommandFactory};
+use clap_mangen::Man;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, Write};
@@ -54,9 +55,21 @@ pub(crate) fn pages(flags: &ManFlags) -> ExitCode {
     let mut whole = command();
     whole.build();
     fix_usage(&mut whole);
-    let written =
-        fs::create_dir_all(&flags.folder).and_then(|()| clap_mangen::generate_to(whole, &flags.folder));
+    let written = fs::create_dir_all(&flags.folder).and_then(|()| write_pages(&whole, &flags.folder));
     ended(&complaint::name(&flags.folder), written)
+}
+
+/// Writes the manual pages of a command, which is built, and of its verbs.
+fn write_pages(command: &Command, folder: &Path) -> io::Result<()> {
+    for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set()) {
+        write_pages(verb, folder)?;
+    }
+    page(command).generate_to(folder).map(drop)
+}
+
+/// Returns the manual page of a command. A verb has no version of its own: the page is of the program's.
+fn page(command: &Command) -> Man {
+    Man::new(command.clone()).source(concat!("ringroad ", env!("CARGO_PKG_VERSION")))
 }
 
 fn ended(target: &str, result: io::Result<()>) -> ExitCode {
@@ -234,9 +247,9 @@ mod tests {
     #[test]
     fn manual_pages_are_ascii() {
         fn look(command: &Command, path: &str) {
-            let mut page = Vec::new();
-            clap_mangen::Man::new(command.clone()).render(&mut page).unwrap();
-            let text = String::from_utf8(page).unwrap();
+            let mut text = Vec::new();
+            page(command).render(&mut text).unwrap();
+            let text = String::from_utf8(text).unwrap();
             let strange = text.lines().find(|line| !line.is_ascii());
             assert_eq!(strange, None, "{path}");
             for verb in command.get_subcommands() {
@@ -249,6 +262,23 @@ mod tests {
     }
 
     #[test]
+    fn each_manual_page_names_the_program_and_its_version() {
+        let mut whole = command();
+        whole.build();
+        for path in [&["load"][..], &["lab", "run"]] {
+            let verb = path.iter().fold(&whole, |command, word| command.find_subcommand(word).unwrap());
+            let mut title = Vec::new();
+            page(verb).render_title(&mut title).unwrap();
+            let title = String::from_utf8(title).unwrap();
+            let source = format!("\"ringroad {}\"", env!("CARGO_PKG_VERSION"));
+            assert!(
+                title.contains(&format!("ringroad-{} 1", path.join("-"))) && title.contains(&source),
+                "{title}"
+            );
+        }
+    }
+
+    #[test]
     fn the_usage_of_a_manual_page_is_that_of_help() {
         let mut whole = command();
         whole.build();
@@ -258,12 +288,11 @@ mod tests {
             ("cat", "ringroad cat [OPTIONS] [FILE]..."),
             ("cp", "ringroad cp [OPTION]... [-T] SOURCE DEST"),
         ] {
-            let mut page = Vec::new();
-            let verb = whole.find_subcommand(verb).unwrap().clone();
-            clap_mangen::Man::new(verb).render_synopsis_section(&mut page).unwrap();
-            let page =
-                String::from_utf8(page).unwrap().replace("\\fB", "").replace("\\fR", "").replace("\\-", "-");
-            assert!(page.contains(expected), "{page}");
+            let mut text = Vec::new();
+            page(whole.find_subcommand(verb).unwrap()).render_synopsis_section(&mut text).unwrap();
+            let text =
+                String::from_utf8(text).unwrap().replace("\\fB", "").replace("\\fR", "").replace("\\-", "-");
+            assert!(text.contains(expected), "{text}");
         }
     }
 

@@ -1,6 +1,7 @@
 //! Errors: the operation, its target, the system's error, the driver and a hint.
 
 use crate::name::DriverName;
+use ringroad_host::words;
 use std::borrow::Cow;
 use std::fmt;
 use std::io;
@@ -131,13 +132,9 @@ impl fmt::Display for Error {
         if let Some(target) = target {
             write!(f, ", on {target}")?;
         }
-        write!(f, ": {source}")?;
-        match (hint, driver) {
-            (Some(hint), Some(driver)) => write!(f, " ({hint}; driver {driver})"),
-            (Some(hint), None) => write!(f, " ({hint})"),
-            (None, Some(driver)) => write!(f, " (driver {driver})"),
-            (None, None) => Ok(()),
-        }
+        let driver = driver.map(|driver| format!("driver {driver}"));
+        let notes: Vec<&str> = [hint.as_deref(), driver.as_deref()].into_iter().flatten().collect();
+        write!(f, ": {}", words::with_notes(source, &notes))
     }
 }
 
@@ -178,7 +175,7 @@ mod tests {
         }
         let told = both().unwrap_err();
         assert_eq!((told.operation(), told.raw_os_error()), ("connect", Some(libc::ECONNREFUSED)));
-        assert!(told.to_string().ends_with("(nothing listens there)"), "{told}");
+        assert!(told.to_string().ends_with("(os error 111; nothing listens there)"), "{told}");
         let foreign = Error::from(io::Error::from_raw_os_error(libc::ENOENT));
         assert_eq!((foreign.operation(), foreign.kind()), ("I/O", io::ErrorKind::NotFound));
     }
@@ -191,7 +188,7 @@ mod tests {
             .hint("nothing listens there");
         assert_eq!(
             error.to_string(),
-            "connect, on 127.0.0.1:1: Connection refused (os error 111) (nothing listens there; driver epoll)"
+            "connect, on 127.0.0.1:1: Connection refused (os error 111; nothing listens there; driver epoll)"
         );
         assert_eq!(size_of::<Result<()>>(), size_of::<usize>());
     }

@@ -21,6 +21,7 @@ pub mod process;
 pub mod standard;
 pub mod syscalls;
 pub mod topology;
+pub mod words;
 
 mod root;
 

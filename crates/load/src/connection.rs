@@ -19,6 +19,7 @@ use crate::worker::{
 };
 use ringroad_engine::net::{ConnectOptions, ReadHalf, TcpStream, UnixAddr, UnixStream};
 use ringroad_engine::{AnyBuf, Lease, time};
+use ringroad_host::words::without_number;
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
@@ -306,8 +307,7 @@ pub(crate) const NO_PORT: &str = "connect: no local port is free for this server
 /// Returns the text of an error without its target: thousands of targets would make as many different texts.
 pub(crate) fn words(why: &ringroad_engine::Error) -> String {
     let system = why.raw_os_error().map(std::io::Error::from_raw_os_error);
-    let system = system.map_or_else(|| why.to_string(), |system| system.to_string());
-    let system = system.split(" (os error").next().unwrap_or_default().to_owned();
+    let system = system.map_or_else(|| why.to_string(), |system| without_number(&system));
     format!("{}: {system}", why.operation())
 }
 

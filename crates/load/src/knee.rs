@@ -14,6 +14,7 @@ use crate::verdict::verdict;
 use ringroad_engine::choose::Choice;
 use ringroad_measure::Verdict;
 use ringroad_measure::caveat::Caveat;
+use ringroad_measure::units::counted;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -32,6 +33,8 @@ const FAILED_SHARE_MAX: f64 = 0.001;
 pub struct Knee {
     /// The demand, in its words.
     pub demand: String,
+    /// The least number of answers that the demand can be judged by.
+    pub answers_min: u64,
     /// The highest rate that met the demand; `None`: not even the lowest did.
     pub met: Option<f64>,
     /// The lowest that did not; `None`: none was found.
@@ -95,6 +98,7 @@ pub fn search(
         }
         Ok(Knee {
             demand: required.to_string(),
+            answers_min: required.answers_min(),
             met: bisection.met,
             unmet: bisection.unmet,
             probes,
@@ -145,6 +149,15 @@ impl Knee {
             return all;
         };
         all = verdict(&best.plan, &best.outcome);
+        let answers = best.outcome.tally.completed;
+        if answers < self.answers_min {
+            all.add(Caveat::Other(format!(
+                "{} of the best probe are too few to judge {} by, which takes {}: give the probes more time (-d).",
+                counted(answers, "answer"),
+                self.demand,
+                self.answers_min
+            )));
+        }
         limit.into_iter().for_each(|limit| all.add(limit));
         if self.unmet.is_none() && !self.interrupted {
             all.add(Caveat::Other(
@@ -236,6 +249,7 @@ impl Bisection {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::verdict::tests::{good, open};
 
     /// Searches from `first`, with `meets` in place of probes. Returns the interval and the number of probes.
     fn found(first: f64, mut meets: impl FnMut(f64) -> bool) -> (Option<f64>, Option<f64>, u32) {
@@ -258,6 +272,26 @@ mod tests {
                 assert!(probes <= 60, "{probes}");
             }
         }
+    }
+
+    #[test]
+    fn a_demand_on_more_answers_than_came_is_doubted() {
+        let told = |demand: &str, completed| {
+            let mut outcome = good(true);
+            outcome.tally.completed = completed;
+            let knee = Knee {
+                demand: demand.to_owned(),
+                answers_min: demand.parse::<Requirement>().unwrap().answers_min(),
+                met: Some(1000.0),
+                unmet: Some(1040.0),
+                probes: vec![Probe { plan: open(), outcome, unmet: None }],
+                interrupted: false,
+            };
+            knee.verdict().reasons.iter().any(|reason| reason.to_string().contains("too few to judge"))
+        };
+        assert_eq!([9_999, 10_000].map(|completed| told("p99.99<1s", completed)), [true, false]);
+        assert_eq!([99, 100].map(|completed| told("p99<1s", completed)), [true, false]);
+        assert!(!told("errors%<1", 1));
     }
 
     #[test]

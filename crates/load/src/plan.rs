@@ -760,8 +760,11 @@ pub enum Stages {
 pub fn stages(text: &str, time: impl Fn(&str) -> Option<Duration>) -> Result<Stages, Error> {
     let (mut profile, mut kind) = (Profile::default(), None);
     for stage in text.split(',') {
-        let refuse =
-            |why: &str| Error::usage(format!("--stages {stage}: {why} (30s:100, 1m:100..2000, 30s:5000/s)"));
+        let refuse = |why: &str| {
+            Error::usage(format!(
+                "--stages {stage}: {why} (30s:100,1m:100..2000 or 30s:500/s,1m:500..5000/s)"
+            ))
+        };
         let (length, levels) = stage.split_once(':').ok_or_else(|| refuse("no colon in it"))?;
         let length = time(length)
             .filter(|length| !length.is_zero())

@@ -112,6 +112,16 @@ impl Requirement {
         grows && matches!(self.relation, Relation::Less | Relation::AtMost)
     }
 
+    /// Returns the least number of answers that its figure can be told from: of fewer than 100 the p99 is the
+    /// slowest one.
+    pub fn answers_min(&self) -> u64 {
+        match self.figure {
+            // Less a trifle: 0.99 in binary is not quite that.
+            Figure::Quantile(quantile) => (1.0 / (1.0 - quantile) - 1e-6).ceil() as u64,
+            _ => 1,
+        }
+    }
+
     /// Returns what to say if it is not so.
     pub fn unmet(&self, outcome: &Outcome) -> Option<String> {
         let Some(value) = self.figure.of(outcome) else {
@@ -233,6 +243,14 @@ mod tests {
         let is_limit = |text: &str| text.parse::<Requirement>().unwrap().is_limit();
         assert!(["p99<5ms", "max<=1s", "errors%<1"].into_iter().all(is_limit));
         assert!(!["p99>5ms", "rps<5", "connections<=5", "errors%>=1"].into_iter().any(is_limit));
+    }
+
+    #[test]
+    fn a_quantile_takes_as_many_answers_as_have_one_beyond_it() {
+        let least = |text: &str| text.parse::<Requirement>().unwrap().answers_min();
+        let quantiles = ["p50<1s", "p75<1s", "p90<1s", "p95<1s", "p99<1s", "p99.9<1s", "p99.99<1s"];
+        assert_eq!(quantiles.map(least), [2, 4, 10, 20, 100, 1000, 10_000]);
+        assert_eq!(["mean<1s", "max<1s", "errors%<1"].map(least), [1; 3]);
     }
 
     #[test]

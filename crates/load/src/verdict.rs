@@ -35,7 +35,9 @@ pub fn verdict(plan: &Plan, outcome: &Outcome) -> Verdict {
             ))
         }));
     } else {
-        add((tally.completed == 0 && refused.is_none()).then_some(Caveat::NothingMeasured));
+        // Answers of another status than expected came, and are told with their number.
+        let came = refused.is_some() || counts.errors.status > 0;
+        add((tally.completed == 0 && !came).then_some(Caveat::NothingMeasured));
         // What never left counts as asked for: to leave it out would flatter a server that froze.
         let said = refused.is_some() && counts.errors.total() == counts.errors.status;
         // These never came to the server.
@@ -209,7 +211,7 @@ fn is_few(plan: &Plan) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::hold::Hold;
@@ -224,7 +226,7 @@ mod tests {
     }
 
     /// Ten connections, a thousand requests each of 10 ms in ten seconds: Little is content.
-    fn good(open: bool) -> Outcome {
+    pub(crate) fn good(open: bool) -> Outcome {
         let mut tally = Tally::new(open);
         tally.completed = 10_000;
         tally.awaited_ns = 10_000_000.0 * 10_000.0;
@@ -258,7 +260,7 @@ mod tests {
         }
     }
 
-    fn open() -> Plan {
+    pub(crate) fn open() -> Plan {
         Plan { pace: Pace::Open { per_second: 1000.0, arrivals: Arrivals::Constant }, ..plan() }
     }
 
@@ -297,6 +299,21 @@ mod tests {
             assert_eq!(verdict.level, level, "{said}");
             assert!(said.to_lowercase().contains(&words.to_lowercase()), "{words}: {said}");
         }
+    }
+
+    #[test]
+    fn answers_of_another_status_than_expected_are_answers() {
+        let mut outcome = good(true);
+        // Good ones before the window, and bad ones in it.
+        outcome.tally = Tally::new(true);
+        outcome.counts = Counts { sent: 1_000, completed: 30, answers: 1_000, ..Counts::default() };
+        assert!(verdict(&open(), &outcome).to_string().contains("not one answer came"));
+        outcome.counts.errors.status = 970;
+        outcome.counts.statuses = [(200, 30), (503, 970)].into();
+        let verdict = verdict(&open(), &outcome);
+        assert_eq!(verdict.level, Level::Invalid);
+        let said = verdict.to_string();
+        assert!(said.contains("970 of 1000 requests failed") && !said.contains("not one answer"), "{said}");
     }
 
     #[test]

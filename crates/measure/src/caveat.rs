@@ -689,7 +689,9 @@ impl fmt::Display for Caveat {
                 }
                 let most = kinds.iter().max_by_key(|(_, count)| *count).map_or("", |(kind, _)| kind);
                 let advice = match most {
-                    "status" => "every answer must have a 2xx status, so check the path",
+                    "status" => {
+                        "every answer must have a 2xx status, so check the path, or read the server's log where it is 5xx"
+                    }
                     "connect" => "check the server's backlog and its limits of connections and descriptors",
                     "reset" => "connections ended before their answers, so read the server's messages",
                     "timeout" => {

@@ -116,13 +116,20 @@ fn answer(question: &Value, shared: &Arc<Shared>) -> Result<Value, String> {
         }
     };
     let each = |act: &dyn Fn(&Pool) -> Result<String, String>| {
-        let mut told = serde_json::Map::new();
+        let (mut told, mut failed) = (serde_json::Map::new(), Vec::new());
+        // One that fails keeps no other from what it was asked.
         for pool in &chosen {
             let name = pool.settings().name.clone();
-            let text = act(pool).map_err(|why| format!("{name}: {why}"))?;
-            told.insert(name, Value::String(text));
+            match act(pool) {
+                Ok(text) => _ = told.insert(name, Value::String(text)),
+                Err(why) => failed.push(format!("{name}: {why}")),
+            }
         }
-        Ok(Value::Object(told))
+        if failed.is_empty() {
+            return Ok(Value::Object(told));
+        }
+        let done = told.iter().map(|(name, text)| format!("{name}: {}", text.as_str().unwrap_or_default()));
+        Err(failed.into_iter().chain(done).collect::<Vec<_>>().join("; "))
     };
     match question["do"].as_str() {
         Some("status") => {
@@ -153,7 +160,8 @@ fn answer(question: &Value, shared: &Arc<Shared>) -> Result<Value, String> {
                 return Err("expected `workers`, `tasks`, or both".to_owned());
             }
             if chosen.len() != 1 {
-                return Err("name the application to scale: there are several".to_owned());
+                let names: Vec<_> = chosen.iter().map(|pool| pool.settings().name.clone()).collect();
+                return Err(format!("name the application to scale, by --app: {}", names.join(" or ")));
             }
             each(&|pool| pool.scale(workers, tasks))
         }

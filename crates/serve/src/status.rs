@@ -194,6 +194,9 @@ pub(crate) fn page(shared: &Shared) -> String {
         out.push_str("<p>No route has upstream servers.</p>\n");
     }
     groups.iter().for_each(|group| section(&mut out, group));
+    if !groups.is_empty() {
+        out.push_str(COLUMNS);
+    }
     let stores = all.get("stores").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     if !stores.is_empty() {
         store_section(&mut out, stores);
@@ -255,7 +258,7 @@ fn section(out: &mut String, group: &Value) {
             let _ = write!(state, " <span class=\"why\">for {left:.0} s</span>");
         }
         if server["check"].is_string() {
-            let _ = write!(state, " <span class=\"why\">{}</span>", text("check"));
+            let _ = write!(state, " <span class=\"why\">last check: {}</span>", text("check"));
         }
         let _ = writeln!(
             out,
@@ -269,12 +272,13 @@ fn section(out: &mut String, group: &Value) {
             number("ejections")
         );
     }
-    out.push_str(
-        "</tbody>\n</table></div>\n<p class=\"why\">Failures: no connection, no answer, a broken one, or a status of \
-         <code>retry.on</code>; they lead to ejection. The breaker counts 5xx answers as well. \
-         Latency: to the head of an answer, of the last ones; failures are not in it.</p>\n</section>\n",
-    );
+    out.push_str("</tbody>\n</table></div>\n</section>\n");
 }
+
+/// Says once what the columns of all groups count.
+const COLUMNS: &str = "<p class=\"why\">Failures: no connection, no answer, a broken one, or a status of \
+    <code>retry.on</code>; they lead to ejection. The breaker counts 5xx answers as well. \
+    Latency: to the head of an answer, of the last ones; failures are not in it.</p>\n";
 
 fn store_section(out: &mut String, stores: &[Value]) {
     out.push_str(

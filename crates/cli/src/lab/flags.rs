@@ -27,10 +27,11 @@ pub(crate) enum LabAct {
     Quick(RunFlags),
     /// Run a suite: a name (`lab suites` lists them) or a TOML file
     #[command(override_usage = "ringroad lab run [OPTIONS] <SUITE>
+       ringroad lab run [OPTIONS] --url <URL>
        ringroad lab run [OPTIONS] --resume <DIR>")]
     Run {
         /// A suite's name, or the path of one
-        #[arg(required_unless_present = "resume", conflicts_with = "resume")]
+        #[arg(required_unless_present_any = ["resume", "url"], conflicts_with = "resume")]
         suite: Option<String>,
         #[command(flatten)]
         run: RunFlags,

@@ -107,7 +107,10 @@ fn figures(out: &mut String, plan: &Plan, outcome: &Outcome, driver: &str) -> st
     let seconds = outcome.window.as_secs_f64();
     writeln!(out, "{}", shortened(&plan.target.to_string()))?;
     let what = load(plan, outcome.connected, outcome.idle_at_end, driver);
-    writeln!(out, "  {what}, {seconds:.1} s measured")?;
+    // A short one has no whole tenths.
+    let measured =
+        if seconds < 1.0 { Nanos::from(outcome.window).to_string() } else { format!("{seconds:.1} s") };
+    writeln!(out, "  {what}, {measured} measured")?;
 
     let rate = PerSecond::of(tally.completed, outcome.window).unwrap_or(PerSecond(0.0));
     let bytes = if seconds > 0.0 { (tally.bytes as f64 / seconds) as u64 } else { 0 };

@@ -87,6 +87,18 @@ fn the_lab_offers_no_driver_and_refuses_one() {
 }
 
 #[test]
+fn urls_take_the_place_of_a_suite_with_run_and_without() {
+    let plan = |verbs: &[&str]| {
+        let words = [verbs, &["--url", "a=http://127.0.0.1:1/", "--connections", "1,8", "--plan"]].concat();
+        let text = run(&mut ringroad(words)).text();
+        // The order of what is measured is another each time.
+        text.lines().take(2).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert!(plan(&["lab"])[0].starts_with("urls: "));
+    assert_eq!(plan(&["lab", "run"]), plan(&["lab"]));
+}
+
+#[test]
 fn the_lab_takes_times_as_load_does() {
     // The second line has the time of a run; the order of the programs below is another each time.
     let plan = |length: &str| {

@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::name::DriverName;
 use ringroad_host::cgroup::Limit;
 use ringroad_host::gate::Gate;
+use ringroad_host::words::without_number;
 use ringroad_uring::Features;
 use std::fmt;
 use std::io;
@@ -65,7 +66,7 @@ pub(super) fn conclude(driver: DriverName, end: &End, seen: &Seen, gate: &Gate) 
     match end {
         End::Unborn(call, why) => {
             let fix = "more processes: ulimit -u, or the pids limit of the container";
-            let reason = format!("{call}, for a process to try it in: {}", words(why));
+            let reason = format!("{call}, for a process to try it in: {}", without_number(why));
             return refusal(Obstacle::Limited, reason, Some(fix.to_owned()));
         }
         End::Killed(libc::SIGSYS) | End::Vanished => {
@@ -104,7 +105,7 @@ pub(super) fn conclude(driver: DriverName, end: &End, seen: &Seen, gate: &Gate) 
     let answer = if seen.errno == WRONG {
         "not the answer it should give".to_owned()
     } else {
-        words(&io::Error::from_raw_os_error(seen.errno))
+        without_number(&io::Error::from_raw_os_error(seen.errno))
     };
     let answered = format!("{call}, {what}: {answer}");
     let (obstacle, because, fix) = match seen.errno {
@@ -133,7 +134,7 @@ pub(super) fn unmade(driver: DriverName, why: &Error, gate: &Gate) -> Refusal {
         Some(libc::EPERM | libc::EACCES | libc::ENOSYS) => (Obstacle::Forbidden, String::new(), None),
         _ => (Obstacle::Broken, String::new(), None),
     };
-    let answered = format!("{}, for a runtime: {}", why.operation(), words(why.system()));
+    let answered = format!("{}, for a runtime: {}", why.operation(), without_number(why.system()));
     let reason = if because.is_empty() { answered } else { format!("{answered}: {because}") };
     Refusal { driver, obstacle, reason, fix }
 }
@@ -230,12 +231,6 @@ fn allow(gate: &Gate) -> String {
                 .to_owned()
         }
     }
-}
-
-/// Returns the system's text for an error, without the number that the standard library appends.
-pub(super) fn words(error: &io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error ").next().unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]

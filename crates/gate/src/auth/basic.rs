@@ -235,7 +235,11 @@ pub(super) fn read(section: &mut Section<'_>) -> Option<Basic> {
     users.extend(lines.unwrap_or_default());
     let keep = section.read("keep", |value| value::span(value, Duration::ZERO));
     if whole && users.is_empty() {
-        section.mistake("users", "missing: expected `users`, `file` or both, with at least one user");
+        let what = match section.has("file") {
+            true => ("file", "there is no user in it: each line is NAME:HASH, as htpasswd writes it"),
+            false => ("users", "missing: expected `users`, `file` or both, with at least one user"),
+        };
+        section.mistake(what.0, what.1);
         whole = false;
     }
     let keep = keep.unwrap_or(Duration::from_secs(60));

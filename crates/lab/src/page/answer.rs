@@ -198,20 +198,20 @@ pub(crate) fn doubt(record: &Record, cells: &[&Cell], even: usize) -> Option<&'s
 
 /// Returns the lead of a load that ran but has no usable CPU time.
 fn without_cost(record: &Record, load: &Load<'_>) -> String {
-    let best = load
-        .cells
-        .iter()
-        .filter(|cell| usable(cell))
-        .filter_map(|cell| Some((*cell, Figure::Rate.value(cell)?)))
-        .max_by(|a, b| a.1.total_cmp(&b.1));
+    let rates = || {
+        let cells = load.cells.iter().filter(|cell| usable(cell));
+        cells.filter_map(|cell| Some((*cell, Figure::Rate.value(cell)?)))
+    };
+    let best = rates().max_by(|a, b| a.1.total_cmp(&b.1));
     match best {
         Some((cell, rate)) => format!(
-            "{} With {} the highest rate was {} ({}).",
+            "{} With {} the {}rate was {} ({}).",
             match record.tool == "load" {
-                true => "`load` measures a server from outside and does not read its CPU time.",
+                true => "The load generator measures a server from outside and does not read its CPU time.",
                 false => "CPU time per request could not be read, so nothing is ranked by cost.",
             },
             circumstances(load),
+            if rates().count() > 1 { "highest " } else { "" },
             Figure::Rate.spell(rate),
             figure::in_words(&cell.model),
         ),

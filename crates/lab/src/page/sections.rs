@@ -295,6 +295,11 @@ fn beside(record: &Record, figure: Figure) -> &'static str {
              the rest the kernel's work for it. Whiskers are 95 % intervals."
         }
         Figure::Ratio => "= means no significant difference.",
+        // A load may be of any kind, and its title says of which.
+        Figure::P50 if record.tool == "load" => {
+            "In bars the dot is the median, the stroke the 99th percentile. The percentile axis is logarithmic, so that \
+             rare slow requests are visible."
+        }
         Figure::P50 => {
             "In bars the dot is the median, the stroke the 99th percentile. All in a closed loop at full load: each \
              connection sends again when it has its answer. The percentile axis is logarithmic, so that rare slow \

@@ -9,6 +9,7 @@ use super::shape;
 use super::svg::escape;
 use ringroad_measure::Level;
 use ringroad_measure::record::Record;
+use ringroad_measure::units::counted;
 
 /// Returns the verdict, the noise floor, and, if `lists`, each reason and what was skipped.
 pub(super) fn trust(record: &Record, lists: bool) -> String {
@@ -82,13 +83,18 @@ pub(super) fn trust(record: &Record, lists: bool) -> String {
 fn runs(record: &Record) -> Option<String> {
     let of = || record.cells.iter().filter(|cell| cell.skipped.is_none()).map(|cell| cell.runs.len());
     let (least, most) = (of().min()?, of().max()?);
-    let results = figure::count(of().count() as u64);
+    let results = counted(of().count() as u64, "result");
+    if record.tool == "load" {
+        // Of a server that ran already, one load after the other.
+        let runs = counted(of().sum::<usize>() as u64, "run");
+        return (most > 0).then(|| format!("{results} of {runs}."));
+    }
     // An old record has none of its runs.
     if most == 0 || (least == most && most == record.blocks as usize) {
         let plural = if record.blocks == 1 { "block" } else { "blocks, each" };
         return (record.blocks > 0).then(|| {
             format!(
-                "{results} results from {} {plural} with every program once, in random order, as a fresh process.",
+                "{results} from {} {plural} with every program once, in random order, as a fresh process.",
                 figure::count(u64::from(record.blocks)),
             )
         });
@@ -96,7 +102,7 @@ fn runs(record: &Record) -> Option<String> {
     let range = if least == most { String::new() } else { format!("{least} to ") };
     let plural = if most == 1 { "" } else { "s" };
     Some(format!(
-        "{results} results of {range}{most} run{plural} each, in random order, every run of a fresh process."
+        "{results} of {range}{most} run{plural} each, in random order, every run of a fresh process."
     ))
 }
 
@@ -203,6 +209,17 @@ mod tests {
         assert!(trust(&record, true).contains("14 results of 1 run each,"));
         record.cells.iter_mut().for_each(|cell| cell.runs.clear());
         assert!(trust(&record, true).contains("14 results from 10 blocks"), "an old record has no runs");
+    }
+
+    #[test]
+    fn a_load_of_a_running_server_is_no_run_of_fresh_processes() {
+        let mut record = sample::quick();
+        record.tool = "load".to_owned();
+        record.cells.truncate(1);
+        record.cells[0].runs.truncate(1);
+        let html = trust(&record, true);
+        assert!(html.contains("1 result of 1 run."), "{html}");
+        assert!(!html.contains("random order") && !html.contains("fresh process"), "{html}");
     }
 
     #[test]

@@ -48,6 +48,9 @@ pub(crate) fn read_to_end(stream: &mut TcpStream) -> Vec<u8> {
 pub(crate) fn is_ended(stream: &mut TcpStream) -> bool {
     match stream.read(&mut [0]) {
         Ok(bytes) => bytes == 0,
+        // The kernel does not go on by itself where a socket has a time limit (signal(7)), and the work of a
+        // ring that this thread had interrupts as a signal does.
+        Err(why) if why.kind() == ErrorKind::Interrupted => is_ended(stream),
         Err(why) if why.kind() == ErrorKind::ConnectionReset => true,
         Err(why) => panic!("{why}"),
     }

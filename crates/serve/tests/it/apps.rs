@@ -484,8 +484,27 @@ drivers!(a_script_that_is_no_program_is_told_with_what_runs_it, |driver: DriverN
                 [[route]]\npath = \"/\"\nkind = \"app\"\napp = \"web\"\n";
     let site = start(driver, text, |folder| write(folder, "server.js", "// no program"));
     let reply = site.client().get("/");
-    let hint = "Permission denied (os error 13) (it is no program: write \"node ./server.js\")";
+    let hint = "Permission denied (os error 13; it is no program: write \"node ./server.js\")";
     assert!(reply.status == 503 && reply.text().contains(hint), "{}", reply.text());
+});
+
+drivers!(a_program_that_is_not_found_is_told_with_its_path_in_a_virtual_environment, |driver: DriverName| {
+    let text = "[[app]]\nname = \"web\"\ncommand = [\"no-such-program\"]\nworkers = 1\nqueue_timeout = \"2m\"\ndev = true\n\
+                [[route]]\npath = \"/\"\nkind = \"app\"\napp = \"web\"\n";
+    for (is_there, hint) in [
+        (false, "No such file or directory (os error 2; it is not in PATH)"),
+        (true, "(os error 2; it is not in PATH, but here: write \".venv/bin/no-such-program\")"),
+    ] {
+        let site = start(driver, text, |folder| {
+            if is_there {
+                std::fs::create_dir_all(folder.join(".venv/bin")).unwrap();
+                write(folder, ".venv/bin/no-such-program", "");
+            }
+        });
+        let reply = site.client().get("/");
+        let told = reply.text().replace("&quot;", "\"").replace("&#34;", "\"");
+        assert!(reply.status == 503 && told.contains(hint), "{told}");
+    }
 });
 
 drivers!(a_request_whose_worker_dies_is_given_to_another_one, |driver: DriverName| {
@@ -539,6 +558,37 @@ drivers!(a_full_queue_is_503_with_the_time_to_come_again, |driver: DriverName| {
     assert_eq!(waits.reply().status, 503);
     assert_eq!(slow.reply().text(), "slept");
 });
+
+#[test]
+fn a_broken_application_keeps_no_other_from_its_reload() {
+    if !python() {
+        return;
+    }
+    let app = |name: &str, module: &str| {
+        format!(
+            "[[app]]\nname = \"{name}\"\napp = \"{module}:app\"\npython = \"python3\"\nworkers = 1\nqueue_timeout = \"2m\"\n\
+             [[route]]\npath = \"/{name}\"\nkind = \"app\"\napp = \"{name}\"\n"
+        )
+    };
+    let text = format!("control = \"control.sock\"\n{}{}", app("broken", "first"), app("sound", "second"));
+    let site = start(DriverName::Epoll, &text, |folder| {
+        write(folder, "first.py", WSGI);
+        write(folder, "second.py", WSGI);
+    });
+    let mut client = site.client();
+    assert_eq!((client.get("/broken").status, client.get("/sound").status), (200, 200));
+    site.write("first.py", "raise RuntimeError('release 2 is broken')\n");
+    site.write("second.py", WSGI.replace("ascii(path)", "'release 2'"));
+    let told = ask(&site, "{\"do\":\"reload\"}");
+    let error = told["error"].as_str().unwrap();
+    assert!(
+        error.contains("release 2 is broken") && error.contains("; sound: generation 2 serves"),
+        "{told}"
+    );
+    assert_eq!(client.get("/sound").text(), "release 2");
+    let told = ask(&site, "{\"do\":\"scale\",\"workers\":2}");
+    assert_eq!(told["error"], "name the application to scale, by --app: broken or sound");
+}
 
 drivers!(a_reload_makes_new_workers_and_a_broken_release_changes_nothing, |driver: DriverName| {
     if !python() {

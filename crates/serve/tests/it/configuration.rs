@@ -279,6 +279,15 @@ fn a_file_that_is_not_there_is_told_as_such() {
 }
 
 #[test]
+fn a_file_of_users_with_none_in_it_is_told_as_such() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "# Nothing but a comment.\n").unwrap();
+    let found = mistakes(&format!("[auth.a]\nkind = \"basic\"\nfile = \"{}\"\n", file.path().display()));
+    let told = found.iter().find(|line| line.contains("auth.a"));
+    assert!(told.is_some_and(|line| line.contains("file: there is no user in it")), "{found:#?}");
+}
+
+#[test]
 fn a_path_that_cannot_be_looked_at_is_told_with_its_cause() {
     let folder = tempfile::tempdir().unwrap();
     let text = |name: &str| {

@@ -7,7 +7,7 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use ringroad_engine::DriverName;
 use ringroad_serve::{Event, Overrides, OwnTls, Source, load};
 use ringroad_tls::{Client as TlsClient, ClientSettings, Output, Pair, Session, Trust};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -116,6 +116,8 @@ impl Tls {
         let mut buffer = [0; 20_000];
         match self.stream.read(&mut buffer) {
             Ok(bytes) if bytes > 0 => self.take_in(&mut buffer[..bytes]),
+            // As in `Client`.
+            Err(why) if why.kind() == ErrorKind::Interrupted => Some(()),
             _ => None,
         }
     }

@@ -229,6 +229,9 @@ pub(crate) fn read_more(stream: &mut impl Read, input: &mut Vec<u8>) -> bool {
             bytes > 0
         }
         Err(why) if matches!(why.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe) => false,
+        // The kernel does not go on by itself where a socket has a time limit (signal(7)), and the work of a
+        // ring that this thread had interrupts as a signal does.
+        Err(why) if why.kind() == ErrorKind::Interrupted => true,
         Err(why) => panic!("{why}"),
     }
 }

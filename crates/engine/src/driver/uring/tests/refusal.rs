@@ -120,7 +120,7 @@ fn a_lost_completion_ends_the_runtime_and_dumps_its_operations() {
         });
         let error = ended.unwrap_err();
         assert_eq!((error.operation(), error.raw_os_error()), ("wait", Some(libc::EBADR)));
-        assert!(error.to_string().contains("(driver io_uring)"), "{error}");
+        assert!(error.to_string().contains("; driver io_uring)"), "{error}");
         let dump = error.dump().unwrap();
         assert!(dump.contains(" recv ") && dump.contains("armed"), "{dump}");
         // No further completion can arrive, so the memory that the kernel may still write is leaked.
