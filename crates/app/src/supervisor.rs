@@ -62,7 +62,7 @@ const HTTP_CONCURRENCY: u32 = 256;
 const GROW_AFTER: Duration = Duration::from_millis(200);
 /// A retry that is overdue by more than this waits for an event, not for a time.
 const TRY_GRACE: Duration = Duration::from_millis(5);
-/// How long a process that did not start in time may take to print where it hangs, and then to end.
+/// How long a hanging process may take to print where it hangs, and then to end.
 const LAST_WORDS: Duration = Duration::from_secs(3);
 /// Maximum bytes of messages from other workers that wait for a worker; further ones are dropped.
 const MESSAGES_BYTES_MAX: usize = 4 << 20;
@@ -177,7 +177,7 @@ struct Proc {
     failure: Option<String>,
     /// Its start-up step before it is ready, if it reports one.
     step: Option<Step>,
-    /// The time at which it is killed, if it does not end by itself.
+    /// The step of its end by force, with the time of the next step, if it does not end by itself.
     ending: Option<Ending>,
     requests_max: u64,
     age_max: Duration,
@@ -1141,7 +1141,7 @@ impl Supervisor {
         self.lose_task(at, Outcome::Died, &format!("the task worker was killed: {text}"));
     }
 
-    /// Handles the end of a process. `None`: it could not be started.
+    /// Handles the end of a process. `None`: it did not start.
     fn ended(&mut self, at: usize, end: Option<End>) {
         self.withdraw(at);
         let status = end.map_or_else(|| "it did not start".to_owned(), |end| end.to_string());
@@ -1533,7 +1533,7 @@ impl Supervisor {
                 continue;
             }
             if proc.phase == Phase::Starting && (is_pressed || age > settings.start_timeout / 4) {
-                // Requests wait for it.
+                // Its start is urgent now, or takes long.
                 proc.process.restore(&self.ground);
             }
             proved |= proc.phase == Phase::Ready && proc.has_settled(now) && self.crash.proved(proc.started);
@@ -1737,7 +1737,7 @@ impl Supervisor {
             return self.resize(self.target + 1);
         }
         let idle = self.settings.idle;
-        // Requests are waiting for a worker that starts, however long that takes.
+        // No shrinking while requests wait: they wait for a worker that starts, however long that takes.
         if self.target > least
             && waiting_since.is_none()
             && !idle.is_zero()
@@ -1918,8 +1918,8 @@ impl Supervisor {
         }
     }
 
-    /// Ends all processes. Requests in progress are completed within the time limit. Workers end first, since
-    /// their requests may wait for tasks.
+    /// Ends all processes. Requests and tasks in progress are completed within the time limit. Workers end
+    /// first, since their requests may wait for tasks.
     fn stop(&mut self) {
         self.stopping = true;
         if let Some(reload) = self.reload.take() {

@@ -343,7 +343,7 @@ impl Flow {
         Flow { request, context }
     }
 
-    /// Makes a copy of the flow, as the steps have left it, without its client and its body.
+    /// Makes a new flow for the same request, as the steps have left it, without its client and its body.
     #[must_use]
     pub fn again(&self) -> Flow {
         self.see_client();

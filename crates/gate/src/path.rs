@@ -263,9 +263,9 @@ pub fn behind(raw: &str, bytes: usize) -> &str {
     raw.get(at..).unwrap_or_default()
 }
 
-/// Returns the parts before the common end of two paths: of `asked`, which the client requested, and of
-/// `sent`, which the endpoint was asked for. `below` is the length of the route's path. `None` if they do not
-/// have that end in common.
+/// Returns the parts before the common end of two paths, the part below the route: first of `sent`, which the
+/// endpoint was asked for, then of `asked`, which the client requested. `below` is the length of the route's
+/// path. `None` if they do not have that end in common.
 pub fn beginnings<'p>(asked: &'p str, below: usize, sent: &'p str) -> Option<(&'p str, &'p str)> {
     let rest = behind(asked, below);
     let (behind, here) = (sent.strip_suffix(rest)?, asked.strip_suffix(rest)?);

@@ -589,7 +589,8 @@ impl Hub {
         }
     }
 
-    /// Closes all members, and accepts none any more. Its clients reconnect to its replacement.
+    /// Closes all members, and accepts none any more. The hub is not published to from now on. Its clients
+    /// reconnect to its replacement.
     pub fn end(&self) {
         let mut topics = self.0.topics();
         if !std::mem::replace(&mut topics.ended, true) {

@@ -8,8 +8,8 @@
 //!
 //! TLS 1.2 and 1.3 are implemented by rustls with aws-lc-rs. Only this crate uses rustls's interface; no
 //! signature here names it, except for the types of certificates. 0-RTT data is not supported: a replayed
-//! request would break retries and limits. Kernel TLS is not supported: it could not be tested where it was
-//! written.
+//! request would break retries and limits. Kernel TLS is not supported: it could not be tested, because the
+//! kernels of the test machines have it switched off.
 //!
 //! Start at `session.rs`, then `server.rs`.
 #![forbid(unsafe_code)]

@@ -117,7 +117,7 @@ struct Kept {
     ticketer: Option<Arc<dyn ProducesTickets>>,
     client: Option<ClientFiles>,
     secret: Option<Vec<u8>>,
-    /// Bad pairs that the last refresh reported.
+    /// Unusable files of client certificates and ticket keys, as the last refresh found them.
     told: Vec<BadPair>,
     expired: Vec<Expired>,
 }
@@ -217,7 +217,8 @@ impl Server {
                     None => {
                         kept.client = Some(files);
                         let (secret, client) = (kept.secret.clone(), kept.client.clone());
-                        // Without new keys, a session could resume that was verified under other rules.
+                        // New keys, so that no session resumes that was verified under other rules. If they
+                        // cannot be made, no session resumes.
                         kept.ticketer =
                             ticketer(&settings.tickets, secret, None, client.as_ref()).unwrap_or_default();
                         refreshed.changed = true;
@@ -339,7 +340,7 @@ impl Server {
         session.map(Session::server).map_err(|why| TlsError::of(&why, false))
     }
 
-    /// Begins a session that also offers HTTP/2, preferred to the protocols of the settings.
+    /// Begins a session that also accepts HTTP/2, preferred to the protocols of the settings.
     ///
     /// # Errors
     /// As [`begin`](Self::begin).

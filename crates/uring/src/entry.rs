@@ -182,10 +182,11 @@ impl Sqe {
         Sqe::new(io_uring_op::IORING_OP_SENDMSG, fd).memory(message.cast(), 1).call_flags(flags as u32)
     }
 
-    /// Makes an entry `IORING_OP_SEND_ZC` (6.0), as send(2) without a copy. Completes with the result, and if
-    /// that has `more`, a second time ([`Cqe::is_notification`](crate::Cqe::is_notification)). The kernel
-    /// reads the bytes until then, which may be when the peer has acknowledged them. Errors: EOPNOTSUPP (a
-    /// socket without support, Unix ones for instance), ENOBUFS (more memory would be in use than may be
+    /// Makes an entry `IORING_OP_SEND_ZC` (6.0), as send(2) without a copy if possible. Completes with the
+    /// result, and if that has `more`, a second time
+    /// ([`Cqe::is_notification`](crate::Cqe::is_notification)). The entry names the bytes, and the kernel may
+    /// read them, until then, which may be when the peer has acknowledged them. Errors: EOPNOTSUPP (a socket
+    /// without support, Unix ones for instance), ENOBUFS (more memory would be in use at a time than may be
     /// locked).
     #[inline]
     pub fn send_zc(fd: RawFd, buffer: *const u8, bytes: u32, flags: i32) -> Sqe {

@@ -106,7 +106,7 @@ enum At {
     /// A digit of the size, or its end.
     #[default]
     Size,
-    /// White space that only a semicolon may follow.
+    /// White space that only a semicolon may follow, or with `tolerant` the CR.
     Gap,
     /// The name of an extension, after a semicolon and blanks.
     NameStart,

@@ -290,7 +290,7 @@ impl Drop for Encoder<'_> {
 
 impl<'a> Encoder<'a> {
     /// Begins a response at the end of `out`. The version is 1.1 even for a 1.0 client, as RFC 9110 §6.2
-    /// requires: it states what this side understands.
+    /// recommends: it states what this side understands.
     #[inline]
     pub fn response(out: &'a mut Vec<u8>, status: Status, to: ReplyTo) -> Self {
         let start = out.len();

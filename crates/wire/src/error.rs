@@ -41,8 +41,8 @@ impl Error {
         if self.of_response { Status::BAD_GATEWAY } else { self.problem.status() }
     }
 
-    /// Returns the first received bytes, at most 24; empty if there were none, or if the length was the
-    /// problem. They are the peer's: escape them before showing them, as `Display` does.
+    /// Returns the first bytes that came instead of the expected ones, at most 24; empty if none came, or if
+    /// the length was the problem. They are the peer's: escape them before showing them, as `Display` does.
     pub fn got(&self) -> &[u8] {
         self.got.bytes.get(..usize::from(self.got.len)).unwrap_or_default()
     }
@@ -71,7 +71,8 @@ impl fmt::Debug for Error {
 
 impl std::error::Error for Error {}
 
-/// The first received bytes, by value, so that an error outlives the buffer and stays short in a log.
+/// The first of the bytes that broke a rule, by value, so that an error outlives the buffer and stays short
+/// in a log.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Sample {
     len: u8,

@@ -256,7 +256,7 @@ impl Progress {
         Progress { line_low: line as u16, line_high: (line >> 16) as u8, count, ..self }
     }
 
-    /// Returns the progress before the line at `line`, the last one that was complete.
+    /// Returns the progress before the line at `line`, the last one that was taken for complete.
     pub(crate) fn back_to(self, line: usize) -> Progress {
         self.at(line, self.count.saturating_sub(1))
     }
@@ -291,8 +291,8 @@ pub(crate) enum Lines {
     Partial(Progress),
 }
 
-/// Parses the lines at `from`, and calls `each` with every line and its number, which shows whether it is in
-/// `slots`.
+/// Parses the lines at `from`, and calls `each` with the number, name and value of every line. Its result
+/// decides whether the line is kept in `slots`.
 ///
 /// For a prefix of `bytes` the result is either "more is needed" or the final result of the whole. Bytes are
 /// checked from left to right, and a limit is exceeded at the byte that exceeds it, whether or not more bytes

@@ -41,7 +41,7 @@ const HEAD_WORDS: u8 = 3;
 pub struct Frame<'b> {
     /// The kind of payload: [`CONTROL`], [`JSON`], [`ERROR`], [`PROTO`].
     pub flags: u8,
-    /// The position in a stream: [`STREAM`], [`STOP`], [`PING`], [`PONG`].
+    /// The role in a stream: [`STREAM`], [`STOP`], [`PING`], [`PONG`].
     pub stream: u8,
     /// The first option: the length of the head in the payload. 0 without options.
     pub head_bytes: u32,

@@ -1,7 +1,7 @@
 //! Common parts of requests and responses: versions, methods, and the framing of a body.
 //!
-//! Start at [`Facts`]: only this file evaluates the header lines that decide where a message ends, for both
-//! directions.
+//! Start at [`Facts`]: only this file evaluates the header lines that decide where a message ends and what
+//! follows it, for both directions.
 
 use crate::error::{Error, Problem};
 use crate::fields::list_holds;

@@ -78,7 +78,8 @@ impl<'a> RequestHead<'a> {
     }
 
     /// Returns the stamp. Heads with the same stamp, read with the same [`Scratch`](crate::Scratch), have the
-    /// same bytes, so a result computed for one is valid for the other. `None` has no meaning.
+    /// same bytes, so a result computed for one is valid for the other. Nothing
+    /// is known of a head without a stamp (`None`).
     pub fn stamp(&self) -> Option<NonZeroU64> {
         self.stamp
     }
@@ -144,9 +145,10 @@ impl<'a> RequestHead<'a> {
         }
     }
 
-    /// Returns whether every reader gives the [`path`](Self::path) the same meaning: it begins with `/`, has
-    /// no escape, no parameter, no backslash and no control character, and no segment is empty or begins with
-    /// a dot. The parser determined this, so the call costs nothing. `false` means that it is unknown.
+    /// Returns whether the [`path`](Self::path) has one spelling, with the same meaning to every reader: it
+    /// begins with `/`, has no escape, no parameter, no backslash and no control character, and no segment is
+    /// empty or begins with a dot. The parser determined this, so the call costs nothing. `false` means that
+    /// it is unknown.
     #[inline]
     pub fn is_plain_path(&self) -> bool {
         self.meta.target.is_plain

@@ -109,9 +109,9 @@ pub(crate) fn path_len(target: &[u8]) -> usize {
     target.len() - rest.len() + last
 }
 
-/// Returns whether every reader gives a path the same meaning: it begins with `/`, has no escape, no
-/// parameter, no backslash and no control character, and no segment is empty or begins with a dot. A path
-/// that is not plain may be valid too.
+/// Returns whether a path has one spelling, with the same meaning to every reader: it begins with `/`, has no
+/// escape, no parameter, no backslash and no control character, and no segment is empty or begins with a dot.
+/// A path that is not plain may be valid too.
 #[inline]
 pub(crate) fn is_plain_path(path: &[u8]) -> bool {
     let odd = |byte: u8| byte < 0x20 || matches!(byte, 0x7f | b'%' | b';' | b'\\');

@@ -91,7 +91,7 @@ impl OpenOptions {
         self
     }
 
-    /// Adds further flags of open(2), such as `O_DIRECT`, `O_NOFOLLOW`, `O_TMPFILE`. They do not change the
+    /// Sets further flags of open(2), such as `O_DIRECT`, `O_NOFOLLOW`, `O_TMPFILE`. They do not change the
     /// access mode.
     pub const fn custom_flags(mut self, flags: i32) -> OpenOptions {
         self.custom_flags = flags;

@@ -111,7 +111,7 @@ where
     Box::pin(scenario(case))
 }
 
-/// One simulation of several: its faults, and the order of its results.
+/// One simulation of several: its faults, and the style in which its operations complete.
 #[derive(Clone, Copy, Debug)]
 struct World {
     seed: u64,
@@ -420,7 +420,8 @@ macro_rules! scenario {
     };
 }
 
-/// Makes one scenario on every driver; in the simulation with every possible fault, in every style.
+/// Makes one scenario on every driver; in the simulation in every style without faults, then with random
+/// faults.
 macro_rules! everywhere {
     ($(#[$doc:meta])* $name:ident, $body:expr) => {
         everywhere!($(#[$doc])* $name, |builder| builder, $body);

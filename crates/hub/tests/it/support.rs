@@ -213,7 +213,7 @@ pub(crate) const ENDS: [(Opcode, &[u8]); 2] = [(Opcode::Close, b"\x03\xe8"), (Op
 
 /// Runs a test that returns whether an event came before the server ended a client's connection, which it
 /// does after some seconds. If the machine stands still for that long, the end may come first; the test is
-/// then repeated once.
+/// then repeated, up to ten runs in all.
 pub(crate) fn comes_first(test: impl Fn(Opcode, &[u8]) -> bool) {
     for (opcode, payload) in ENDS {
         assert!((0..10).any(|_| test(opcode, payload)), "{opcode:?}");

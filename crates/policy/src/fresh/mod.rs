@@ -56,7 +56,7 @@ impl<const N: usize> Lines for [(&str, &str); N] {
 /// Settings of a route that extend what answers state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
-    /// Lifetime in seconds of answers that state none and may be stored.
+    /// Lifetime in seconds of answers that state none and may be stored without one.
     pub lifetime: Option<u64>,
     /// Whether answers without a stated lifetime live for a tenth of the time since their last change, at
     /// most a day.
@@ -238,7 +238,7 @@ fn lifetime(
         let since = date_of("date").unwrap_or(now);
         return Some(match date_of("expires") {
             Some(until) if !several => until.saturating_sub(since).min(SECONDS_MAX),
-            // An invalid date, or two of them, are in the past (RFC 9111 §5.3).
+            // An invalid date, or several that differ, count as the past (RFC 9111 §5.3).
             _ => 0,
         });
     }
@@ -254,6 +254,7 @@ fn lifetime(
 
 /// Returns how an answer to GET may be reused, or why it is not stored. `now` is the time in seconds since
 /// 1970, `delay` the seconds from the request to its answer.
+///
 /// # Errors
 /// The answer must not be stored, or storing it is useless.
 pub fn judge(

@@ -1,10 +1,10 @@
 //! FastCGI 1.0, the web server's side: requests as records, and a responder's records as events.
 //!
-//! A connection is a stream of records. Each has a head of [`HEAD_BYTES`], a content and padding. PHP serves
-//! one request at a time on a connection. Each request has its own id ([`Ids`]), so that late output for one
-//! request is never taken for the answer to the next. Write a request with [`begin`], [`Params`] and
-//! [`stdin`]; read the answer with [`Responses`]. The bytes of STDOUT begin with a CGI head, which [`head`]
-//! parses.
+//! A connection is a stream of records. Each has a head of [`HEAD_BYTES`], a content and padding. One
+//! request at a time is in progress on a connection, because PHP serves them so. Each request has its own id
+//! ([`Ids`]), so that late output for one request is never taken for the answer to the next. Write a request
+//! with [`begin`], [`Params`] and [`stdin`]; read the answer with [`Responses`]. The bytes of STDOUT begin
+//! with a CGI head, which [`head`] parses.
 //!
 //! Sections cited are those of the FastCGI specification 1.0.
 
