@@ -77,7 +77,7 @@ impl Http2Connection {
         let stream = TunnelStream::new(Rc::clone(&tunnel) as Rc<dyn Carrier>, peer, tls);
         let open = self.count_tunnel();
         spawn(async move {
-            // Keeps the connection counted as long as the session lasts.
+            // Keeps the connection alive, and the tunnel counted, as long as the session lasts.
             let _open = open;
             poll_fn(|context| tunnel.poll_drive(context)).await;
             // Sends queued data, then a reset if the server has not ended its side.

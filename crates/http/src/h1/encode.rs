@@ -27,7 +27,6 @@ pub(crate) enum Unsent {
 
 /// Writes an ordinary response with a short `'static` body, usually by copying the last one. Returns `false`
 /// if it is another kind of response; nothing is written then.
-/// often. False: it is another response, and nothing was written.
 #[inline]
 pub(crate) fn write_known(out: &mut Vec<u8>, cache: &HeadCache, reply: ReplyTo, response: &Response) -> bool {
     let Inner::Whole(chunk) = &response.body.0 else { return false };
@@ -40,8 +39,8 @@ pub(crate) fn write_known(out: &mut Vec<u8>, cache: &HeadCache, reply: ReplyTo, 
     true
 }
 
-/// Writes `response` to the end of `out`, as far as it fits there. Returns the rest, and whether the
-/// connection is kept.
+/// Writes `response` to the end of `out`, except a part that is sent by itself. Returns that part, and
+/// whether the connection is kept.
 #[inline]
 pub(crate) fn response(
     out: &mut Vec<u8>,

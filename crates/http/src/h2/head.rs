@@ -3,8 +3,8 @@
 //! A request becomes the text of an HTTP/1.1 head, which the same strict parser reads as all others
 //! ([`ringroad_wire`]). So one place decides what a head may contain, and a gateway cannot be made to write a
 //! head that means something else to the server behind it. An extended CONNECT for a WebSocket (RFC 8441)
-//! becomes the GET of an HTTP/1.1 handshake, so that handlers and gateways see one kind. The key that
-//! HTTP/1.1 requires is generated here.
+//! becomes the GET of an HTTP/1.1 handshake, so that handlers and gateways see one kind of handshake. The key
+//! that HTTP/1.1 requires is generated here.
 
 use crate::message::{Interim, Response};
 use crate::random::random;

@@ -65,12 +65,12 @@ impl Progress {
         self.parts.get() == 0
     }
 
-    /// Returns whether a part was dropped unsent.
+    /// Returns whether a part was dropped before all of it was sent.
     pub(crate) fn is_cut(&self) -> bool {
         self.cut.get()
     }
 
-    /// Ready when at most `bytes` wait, or a part was dropped unsent.
+    /// Ready when at most `bytes` wait, or a part was dropped before all of it was sent.
     pub(crate) fn poll_below(&self, bytes: usize, context: &Context<'_>) -> Poll<()> {
         if self.waiting.get() <= bytes || self.cut.get() {
             return Poll::Ready(());

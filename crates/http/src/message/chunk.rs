@@ -31,7 +31,7 @@ enum Inner {
 
 impl Chunk {
     /// Joins `first` with further received bytes to one piece of at most 64 KiB: a large body then costs one
-    /// send for that size, and not one for each buffer of the engine. A buffer that is nearly full is passed
+    /// send for that size, and not one for each buffer of the engine. A `first` of at least 16 KiB is passed
     /// on without a copy. `more` receives without waiting. The second value is the event after the data: the
     /// end (nothing), or an error, which is not returned again.
     pub fn gather(

@@ -132,8 +132,8 @@ impl Response {
     /// future runs to its end on the worker. A panic ends it, and is counted.
     ///
     /// The handler must check that [`Request::head`](crate::Request::head) offers an
-    /// [`upgrade`](crate::RequestHead::upgrade), and to which protocol. A client that offers none gets 426. The
-    /// request's body must have been read to its end; otherwise the answer is 500.
+    /// [`upgrade`](crate::RequestHead::upgrade), and to which protocol. A client that offers none gets 426.
+    /// The request's body must have been read to its end; otherwise the answer is 500.
     ///
     /// # Errors
     /// `protocol` is empty or has control characters.
@@ -456,13 +456,13 @@ impl fmt::Debug for Response {
 /// A response that is made once and sent many times: make it in a worker's state, and answer
 /// [`Response::shared`].
 ///
-/// The encoded head is kept with it, so sending it again copies ready bytes, and inserts the date and the
-/// lines of the single response.
+/// The encoded response is kept with it (without a large body), so sending it again copies ready bytes, and
+/// inserts the date and the lines of the single response.
 #[derive(Clone, Debug)]
 pub struct Shared(pub(crate) Rc<Prepared>);
 
 impl Shared {
-    /// Prepares the response. A stream, which can be sent only once, and a file, which is sent from its
+    /// Prepares the response. A stream, which can be sent only once, and a file, which is sent from the page
     /// cache, are refused.
     ///
     /// # Errors
@@ -497,11 +497,11 @@ pub(crate) struct Prepared {
     /// The body: static or shared bytes.
     pub(crate) body: Option<Chunk>,
     pub(crate) close: bool,
-    /// The head as it was encoded before.
+    /// The response as it was encoded before, without a large body.
     pub(crate) ready: OnceCell<ReadyHead>,
 }
 
-/// A head as a protocol encodes it, kept with the settings it was made for.
+/// A head, and a small body after it, as a protocol encodes them. The parts they were made from keep it.
 #[derive(Debug)]
 pub(crate) struct ReadyHead {
     pub(crate) text: Vec<u8>,

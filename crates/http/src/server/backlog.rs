@@ -16,8 +16,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// How long a listener is kept if another one takes over its clients. A TCP handshake takes one round trip,
-/// and the client is connected before the server. On one machine too, a packet that has found the listener
-/// may be in progress on another processor.
+/// and the client is connected before the server learns of it. On one machine too, a packet that has found
+/// the listener may be in progress on another processor.
 const HANDSHAKE: Duration = Duration::from_millis(200);
 
 /// An interface index that no machine has: the kernel numbers interfaces from one.
@@ -27,10 +27,10 @@ const NO_INTERFACE: NonZeroU32 = NonZeroU32::new(i32::MAX.unsigned_abs()).unwrap
 const DROP_ALL: u16 = 0x06;
 
 impl Worker {
-    /// Serves the connections in the backlog, and closes the listener. If the socket itself is closed by
-    /// that, it admits no more connections first.
+    /// Serves the connections in the backlog, and closes the listener. If this closes the socket itself, it
+    /// first stops admitting connections.
     ///
-    /// If another worker of this process has the socket now, the backlog is accepted once as well. io_uring
+    /// If another worker of this process has the socket now, the backlog is emptied once as well. io_uring
     /// waits on a socket exclusively, so a connection wakes one of the waiting accepts. If that is the one
     /// being cancelled, the wake is lost, and the other accepts notice the connection only with the next one
     /// (seen on Linux 6.18). A connection that arrives after the cancel wakes the others.

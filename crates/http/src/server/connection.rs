@@ -841,7 +841,7 @@ mod tests {
         watched.end(Outcome::Complete);
     }
 
-    /// Includes the executor's header of a task.
+    /// Includes the executor's tag of a task, 8 bytes, which tells whether the task is over.
     #[test]
     fn an_idle_connections_task_is_at_most_256_bytes() {
         let bytes = size_of_future(serve) + 8;

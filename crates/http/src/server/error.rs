@@ -25,7 +25,7 @@ pub enum ServerError {
     Engine(ringroad_engine::Error),
     /// Making a worker's thread or runtime failed. No address was bound.
     Runtime(ringroad_engine::Error),
-    /// No descriptor is left to duplicate the listening socket for a worker.
+    /// The listening socket could not be duplicated for a worker, or the file of a Unix socket not examined.
     Socket(std::io::Error),
     /// The workers have fewer listening sockets than requested.
     NoSocket {

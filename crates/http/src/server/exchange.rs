@@ -36,7 +36,8 @@ fn has_passed(time: &mut Option<Pin<Box<Sleep>>>, context: &mut Context<'_>) -> 
 /// in however many steps they are sent.
 const SENT_BYTES_MAX: usize = 64 * 1024;
 
-/// Maximum number of bytes of one step that must be copied.
+/// Maximum number of bytes of one step, if the bytes are more than the engine can count (32 bits) and must be
+/// copied in parts.
 const STEP_BYTES: usize = 256 * 1024;
 
 /// A request in progress.

@@ -46,7 +46,8 @@ pub trait FromRequest<S>: Sized + 'static {
     /// The answer if the request has no such value.
     type Rejection: IntoResponse;
 
-    /// Extracts the value. An extractor of the body consumes it, so it must be the last argument.
+    /// Extracts the value. Arguments are extracted in order, and an extractor of the body consumes it: only
+    /// the first of several gets the body.
     fn from_request(
         request: &mut Request,
         state: &State<S>,

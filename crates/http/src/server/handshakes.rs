@@ -2,7 +2,7 @@
 //! delay the connections that exist.
 //!
 //! A handshake costs a hundred times what a small request does. So in each turn of the worker at most
-//! [`STEPS`] handshake steps are taken, and everything else runs between turns. At most
+//! [`STEPS`] handshake steps are taken, and everything else runs between them. At most
 //! [`Handshakes::at_once`] handshakes are in their beginning; the others wait in line, so that those that
 //! have begun can finish.
 //!

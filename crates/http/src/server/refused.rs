@@ -44,8 +44,8 @@ pub enum Reason {
     Http2(u32),
     /// An HTTP/2 client has spent its [budget](crate::Misbehaviour), and its connection was ended.
     Misbehaviour,
-    /// An HTTP/2 request exceeded the streams of its connection, and was refused as one that can be repeated
-    /// (`REFUSED_STREAM`).
+    /// An HTTP/2 request came while its connection had as many streams, or bytes of waiting heads, as it may
+    /// have. It was refused as one that can be repeated (`REFUSED_STREAM`).
     TooManyStreams,
     /// The client address has as many connections as allowed ([`PerAddress`](crate::PerAddress)).
     TooManyConnections,

@@ -1,5 +1,6 @@
 //! Handing the sockets of workers over to other workers at the same address: on another driver, or with other
 //! code.
+//!
 //! Listening sockets change owners, and none is closed. A client in a backlog or in the middle of its TCP
 //! handshake is served by the socket's new owner. Start at [`Handle::sockets`].
 

@@ -187,8 +187,8 @@ impl<S: 'static> Next<S> {
     /// Answers the request with the response of the next layer or of the handler, or with 404 or 405.
     ///
     /// # Panics
-    /// The handler panics. The panic passes the layers up to a [`catch_panic`](crate::layers::catch_panic),
-    /// and is answered 500.
+    /// The handler panics. The panic passes the layers and is answered 500, unless a layer is
+    /// [`catch_panic`](crate::layers::catch_panic).
     pub async fn run(self, request: Request) -> Response {
         self.begin(request).await
     }

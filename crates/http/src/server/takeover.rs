@@ -36,7 +36,7 @@ pub(super) async fn run(worker: &Worker, takeover: Takeover, upgraded: Upgraded)
     });
     let ended = match first.await {
         Some(ended) => ended,
-        // Dropped after the grace period, and closed with it.
+        // After the grace period the code is dropped, and the connection with it.
         None => time::timeout(worker.upgraded_grace(), running).await.unwrap_or(Ok(())),
     };
     if let Some(waiter) = waiter {

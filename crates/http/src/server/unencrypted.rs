@@ -61,7 +61,7 @@ pub(super) async fn refuse(worker: &Worker, seat: ConnectionId, mut stream: Tran
     worker.tell_refused(seat, Some(status), Reason::Tls(TlsErrorKind::NotTls), head);
     let mut out = Vec::new();
     let response = Response::text(TEXT).status(status);
-    // The answer is one line, so `out` holds all of it.
+    // The text is one line, so `out` holds all of the answer.
     encode::response(&mut out, &worker.heads.borrow(), refused_reply(head), response);
     worker.seats.set(seat, Waits::Send, worker.now());
     let bytes = out.len() as u64;

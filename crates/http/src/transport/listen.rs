@@ -107,7 +107,7 @@ pub(crate) enum ListenError {
     Engine(Error),
     /// The named socket was not passed, or does not listen.
     Passed(String),
-    /// No descriptor is left to duplicate the socket for a worker.
+    /// The socket cannot be duplicated for a worker.
     Copy(io::Error),
     /// The file of a bound socket cannot be examined.
     Look(io::Error),

@@ -341,7 +341,7 @@ pub enum TransportSend {
 
 /// Cancels the waits on a [`Transport`], from other tasks and without owning it.
 ///
-/// For a socket, it cancels the present wait. A stream of an HTTP/2 connection is cancelled permanently, and
+/// For a socket, it cancels the present waits. A stream of an HTTP/2 connection is cancelled permanently, and
 /// reset when it is closed.
 #[derive(Clone)]
 pub struct TransportCanceller(Cancels);
@@ -517,7 +517,7 @@ pub trait Receive {
     /// The connection failed, or receiving was cancelled.
     fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Result<Lease>>;
 
-    /// Returns whether no bytes are received now; see [`Stream::is_quiet`]. If `false`, the source cannot
+    /// Returns whether nothing can be received now; see [`Stream::is_quiet`]. If `false`, the source cannot
     /// carry another exchange.
     fn is_quiet(&mut self) -> bool;
 

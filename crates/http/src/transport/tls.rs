@@ -554,7 +554,8 @@ impl Core {
         self.session.has_ended().then(|| Ok(Lease::default()))
     }
 
-    /// Decrypts received bytes; `None` if they hold no plaintext.
+    /// Decrypts received bytes. Returns the plaintext, the end, or an error; `None` if they hold none of
+    /// these.
     fn open(&mut self, mut lease: Lease) -> Option<Result<Lease>> {
         if lease.is_empty() {
             let why = io::Error::new(

@@ -193,7 +193,7 @@ impl Client {
         }
     }
 
-    /// Returns whether the connection has ended, without an alert.
+    /// Returns whether the connection has ended, without further bytes.
     pub(crate) fn is_closed(&mut self) -> bool {
         self.rest().is_empty()
     }

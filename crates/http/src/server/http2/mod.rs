@@ -45,7 +45,7 @@ const RESET_REMEMBERED: Duration = Duration::from_secs(1);
 /// Maximum number of reset streams that were never accepted; more at a time is an attack (CVE-2023-44487).
 const RESET_WAITING_MAX: usize = 20;
 
-/// Budget for small DATA frames of one turn in the `h2` crate, twice: 256 bytes each.
+/// Twice what the small DATA frames of one turn may cost in the `h2` crate, which counts 256 bytes for each.
 const DATA_FRAME_BUDGET: usize = 128 * 1024;
 
 /// State that a connection's task and its streams share.
@@ -100,7 +100,7 @@ struct Sending {
     stream: SendStream<Part>,
     progress: Rc<Progress>,
     watched: Option<Box<Watched>>,
-    /// [`Progress::moved`] at the last check, and the second of that check.
+    /// [`Progress::moved`] at the last check, and the second in which it last changed.
     moved: u64,
     since: u32,
     /// The second in which the machine got it.
@@ -172,7 +172,7 @@ impl Connection {
         self.traffic.changed.set(true);
     }
 
-    /// Removes completed answers. Returns how many, and how many of them were sent completely.
+    /// Removes answers that have ended. Returns how many of them were sent completely.
     fn settle_sent(&self) -> u32 {
         if !self.traffic.changed.replace(false) {
             return 0;
@@ -390,7 +390,7 @@ struct Task {
     requests_left: u32,
     /// Whether GOAWAY was requested: present streams are completed.
     leaving: bool,
-    /// Whether the connection has completed them.
+    /// Whether the connection was ended for misbehaviour (`ENHANCE_YOUR_CALM`).
     calmed: bool,
     /// What the seat records.
     waits: Option<Waits>,
