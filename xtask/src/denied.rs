@@ -72,7 +72,7 @@ fn filter(way: &str, calls: &str) -> Result<(), String> {
     seccompiler::apply_filter(&program).map_err(|why| why.to_string())
 }
 
-/// Drops the limit of locked memory and the rights to user nobody's: the limit does not apply to root.
+/// Sets the limit of locked memory to 0, and root becomes user nobody: the limit does not apply to root.
 fn lock_nothing() -> Result<(), String> {
     use rustix::process::{Resource, Rlimit, setrlimit};
     use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
@@ -270,8 +270,8 @@ fn for_all(binary: &Path) -> io::Result<tempfile::TempDir> {
     Ok(place)
 }
 
-/// Builds and returns the test binaries of a package. The whole workspace is built, with its common features,
-/// so that nothing that `cargo xtask test` compiled is compiled again.
+/// Builds and returns the test binaries of a package. The whole workspace is built, with the union of its
+/// features, so that nothing that `cargo xtask test` compiled is compiled again.
 pub(crate) fn test_binaries(root: &Path, package: &str) -> Result<Vec<String>, String> {
     let manifest = SUITES.iter().find(|(known, _)| *known == package);
     let manifest = manifest.and_then(|(_, folder)| root.join(folder).join("Cargo.toml").canonicalize().ok());

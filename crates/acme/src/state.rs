@@ -3,7 +3,6 @@
 //! It has a folder for each authority. A certificate and its key are one file, so that the two always match.
 //! Files are readable by their owner only, and replaced as a whole: after a kill either the old or the new
 //! file exists.
-//! one or the new one.
 
 use crate::key::AccountKey;
 use crate::settings::Settings;

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll, ready};
 
-/// Maximum number of accepted bytes that are not sent; then the caller waits.
+/// Maximum size of a buffer of accepted bytes. The caller waits before more are accepted.
 const HELD_BYTES_MAX: usize = 64 * 1024;
 
 /// Number of buffers that each thread keeps for reuse.

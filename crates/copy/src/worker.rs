@@ -134,7 +134,7 @@ impl Run<'_> {
     }
 }
 
-/// Returns the identity under which an operand was made. Its facts are those of the target.
+/// Returns the identity under which an operand was made. The directory's facts are those of the target side.
 fn made_as(entry: &Entry<'_>, identity: (u64, u64)) -> MadeAs {
     (identity, entry.dir.facts.identity(), entry.target.to_owned())
 }
@@ -158,7 +158,7 @@ pub(crate) struct Worker<'r, 'a> {
     pub(crate) tally: Totals,
     /// The progress reported for the present file.
     pub(crate) ahead: Ahead,
-    /// Bytes reported for files that failed, to be subtracted at the next flush.
+    /// Bytes reported ahead for files that have ended, to be subtracted at the next flush.
     pub(crate) told: u64,
     /// Whether the files of this batch are checked for cached data, and what was seen so far, from batch to
     /// batch.
@@ -300,7 +300,7 @@ impl<'r, 'a> Worker<'r, 'a> {
             match self.sample.judge() {
                 Some(true) if !dir.cloning.works() => {
                     self.run.chosen.cold.store(true, Ordering::Relaxed);
-                    // The rest is copied without the ring.
+                    // The rest is left for the way of cold files: on a ring, or with more threads.
                     self.leave(dir, names, at..end);
                     break;
                 }

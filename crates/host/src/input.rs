@@ -38,7 +38,7 @@ pub fn open(path: &Path) -> io::Result<File> {
 /// Reads a regular file of at most 256 MiB, as [`open`] opens it.
 ///
 /// # Errors
-/// The system's error, the type of the file if it is not a regular one, or its size if it is larger.
+/// The system's error, the type of the file if it is not a regular one, or the limit if it is larger.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     bounded(open(path)?, BYTES_MAX)
 }

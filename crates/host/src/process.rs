@@ -23,8 +23,8 @@ pub fn die_with_parent() -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Makes the program that `command` will start die (SIGKILL) when the thread that spawns it ends. Set-user-id
-/// programs clear this setting. Spawning fails if the parent has ended already.
+/// Makes the program that `command` will start die (SIGKILL) when the thread that spawns it ends. Executing a
+/// set-user-id program clears this setting. Spawning fails if the parent has ended already.
 pub fn tie_to_parent(command: &mut Command) -> &mut Command {
     let parent = std::process::id();
     let tie = move || {
@@ -42,8 +42,8 @@ pub fn tie_to_parent(command: &mut Command) -> &mut Command {
     unsafe { command.pre_exec(tie) }
 }
 
-/// Returns whether this process ignores a signal. `nohup` and shells set that for background programs that
-/// they start.
+/// Returns whether this process ignores a signal. `nohup` sets that for the program that it starts, and
+/// shells for background programs.
 pub fn ignores(signal: i32) -> bool {
     // SAFETY: integers and a function's address where there may be none: all zeros is a value of this type.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };

@@ -81,7 +81,7 @@ impl<S, C> Framed<S, C> {
         &self.stream
     }
 
-    /// Returns the stream. Bytes that were received but not decoded are in this reader, not in the stream.
+    /// Returns the stream. Bytes that were received but not decoded are in this `Framed`, not in the stream.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.stream
     }

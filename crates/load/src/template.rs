@@ -133,7 +133,7 @@ enum Kind {
 /// The part of a request that contains a value, which decides how the value is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Where {
-    /// Path or query: reserved characters are percent-encoded.
+    /// Path or query: all characters except unreserved ones are percent-encoded.
     Path,
     /// A header line: control characters are refused.
     Header,

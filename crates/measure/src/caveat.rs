@@ -384,7 +384,7 @@ pub const STEAL_SHARE: f64 = 0.02;
 pub const STEAL_BROKEN: f64 = 0.10;
 /// Failures up to this share of the requests leave the rest usable.
 pub const FAILURE_SHARE: f64 = 0.01;
-/// Share of reconnected connections per request from which connecting affects the figures.
+/// Reconnections, as a share of the requests, from which connecting affects the figures.
 pub const CLOSED_SHARE: f64 = 0.01;
 /// Runs below which a 95 % interval of a median does not exist: with 5 values even the whole range covers the
 /// median only 1 − 2·0.5⁵ = 93.75 % of the time.
@@ -534,7 +534,6 @@ impl Caveat {
 
     /// Returns whether this explains a difference between rate times latency and the requests in flight:
     /// connections that did not send, or time between an answer and the next request.
-    /// that did not send, or time between an answer and the next request.
     fn explains_littles_law(&self) -> bool {
         matches!(
             self,

@@ -107,7 +107,7 @@ pub(crate) async fn answer(
             }
         };
         let worker = Arc::clone(ticket.worker());
-        // The proxy sends it without a copy.
+        // The proxy sends the body, from memory, from its file, or as it arrives.
         let at_hand = match &mut body {
             Outgoing::Whole(bytes) => {
                 request.replace_body(RequestBody::from(bytes.clone()));

@@ -91,7 +91,7 @@ pub(crate) struct Php {
     place: RefCell<(u64, PathBuf)>,
 }
 
-/// Executes scripts.
+/// The executor of scripts.
 enum To {
     /// A FastCGI server, such as php-fpm.
     Server(Arc<Responder>),
@@ -99,7 +99,7 @@ enum To {
     App(Arc<Pool>),
 }
 
-/// Executes the script of one request, with its retries.
+/// The executor of the script of one request, with its retries.
 enum Asks<'p> {
     Server(&'p Arc<Responder>),
     App(&'p Pool, Repeats<'p>),
@@ -555,7 +555,8 @@ impl Php {
     }
 
     /// Adds header lines as variables. Several lines of one name are joined, as lists are. A name with `_` or
-    /// `.` would become the same variable as one with `-`, so such lines are dropped.
+    /// `.` would become the same variable as one with `-`, so lines are dropped if their name has characters
+    /// other than letters, digits and `-`.
     fn lines(&self, flow: &Flow, params: &mut Params) {
         let Flow { request, context } = flow;
         let subject = self.subject.as_deref();

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// runner.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(240);
 
-/// Returns the path of the binary under test.
+/// Path of the binary under test.
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_ringroad");
 
 /// Returns the binary with arguments; standard input is empty.

@@ -26,7 +26,7 @@ const TEXT: f64 = 11.5;
 /// Mean width of a character of that size, an upper estimate for sans-serif faces.
 const CHAR: f64 = 6.9;
 
-/// Ratio of the width of bold text.
+/// Ratio of the width of bold text to that of regular text.
 const BOLD: f64 = 1.08;
 
 /// Escapes text for use between tags and in quoted attributes.
@@ -160,7 +160,7 @@ impl Axis<'_> {
         scale.round_numbers().into_iter().map(|tick| tick * unit).collect()
     }
 
-    /// Returns its name, and whether it is logarithmic.
+    /// Returns its name, marked if the scale is logarithmic.
     fn label(&self) -> String {
         format!("{}{}", self.name, if self.scale.is_log() { " · log scale" } else { "" })
     }

@@ -88,7 +88,7 @@ struct Wanted {
 struct WantedState {
     /// Names, each with whether it is a pattern.
     names: BTreeSet<(bool, Vec<u8>)>,
-    /// Commands that subscribe the connection to `names`; empty without a connection.
+    /// Commands that bring the connection's subscriptions to `names`; empty without a connection.
     changes: Vec<u8>,
     is_connected: bool,
     task: Option<Waker>,
