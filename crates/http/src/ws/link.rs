@@ -59,7 +59,7 @@ pub(super) enum Verdict {
     Broken,
 }
 
-/// Returns how many bytes wait to be sent.
+/// Bytes to send: owned, or shared with other connections.
 enum Piece {
     Own(Vec<u8>),
     Shared(Arc<[u8]>),
