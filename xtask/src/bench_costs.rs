@@ -1,14 +1,15 @@
-//! `cargo xtask bench costs`: what a spawn, a wake, a timer, a message cost on the engine, beside tokio,
-//! compio and monoio.
+//! `cargo xtask bench costs`: the cost of a spawn, a wake, a timer and a message on the engine, compared with
+//! tokio, compio and monoio.
 //!
-//! The work is in `peers/costs`, a program of its own that does one case on one runtime and says what it
-//! cost. Here every case is run once per *block* on each runtime, in a new random order, so that what drifts
-//! between blocks drifts for both; ratios are taken within blocks. tokio runs twice under two names: what it
-//! differs from itself is noise.
+//! The work is in `peers/costs`, a separate program that runs one case on one runtime and prints its cost.
+//! Every case runs once per *block* on each runtime, in a new random order, so that drift between blocks
+//! affects all runtimes; ratios are taken within blocks. tokio runs twice under two names: its difference
+//! from itself is noise.
 //!
-//! The figure is CPU time per item, of all threads: what the machine's other work does to it is least.
-//! Instructions (`--instructions yes`) are counted by callgrind, over twice as many items less once as many,
-//! so that what begins and ends a process does not count; only where there is one thread. Start at [`bench`].
+//! The figure is CPU time per item, of all threads, which other work on the machine affects least. Callgrind
+//! counts instructions (`--instructions yes`), of twice as many items minus once as many, so that the
+//! beginning and end of a process do not count. It does so only for cases with one thread. Start at
+//! [`bench`].
 
 use crate::recorded::{self, number};
 use ringroad_measure::summary::{median, median_interval};
@@ -25,16 +26,16 @@ const USAGE: &str = "usage: cargo xtask bench costs [OPTION VALUE]...
   --seed N           of the random order (default: by the clock; it is in the record)
   --out DIR          gets costs/record.json and costs/table.md (default: docs/results)";
 
-/// The contestants: the name in the record, and what the program calls the runtime. Not all have all cases.
+/// The contestants: the name in the record, and the program's name of the runtime. Not all have all cases.
 const CONTESTANTS: [(&str, &str); 5] =
     [("ours", "ours"), (BASELINE, "tokio"), (CONTROL, "tokio"), ("compio", "compio"), ("monoio", "monoio")];
 const BASELINE: &str = "tokio";
 const CONTROL: &str = "tokio again";
 
-/// The case that is about memory.
+/// The case that measures memory.
 const MEMORY: &str = "parked";
 
-/// What to do.
+/// The options of a run.
 #[derive(Debug)]
 struct Plan {
     only: Vec<String>,
@@ -69,12 +70,12 @@ impl Plan {
     }
 }
 
-/// Runs the bench and leaves record and table; exit code 1 when a run failed.
+/// Runs the benchmark, and writes record and table. Exit code 1 if a run failed.
 pub(crate) fn bench(root: &Path, words: &[String]) -> ExitCode {
     recorded::bench("costs", USAGE, Plan::parse(root, words), |plan| run(root, plan))
 }
 
-/// A case as the program lists it.
+/// A case, as the program lists it.
 #[derive(Debug)]
 struct Case {
     name: String,
@@ -82,18 +83,18 @@ struct Case {
     threads: u64,
     /// The runtimes that have it.
     runtimes: Vec<String>,
-    /// By contestant.
+    /// Runs by contestant.
     runs: [Runs; CONTESTANTS.len()],
 }
 
-/// What one contestant's runs of a case cost, per item, block by block.
+/// Costs of one contestant's runs of a case, per item, block by block.
 #[derive(Debug, Default)]
 struct Runs {
     cpu_ns: Vec<f64>,
     wall_ns: Vec<f64>,
     heap_bytes: Vec<f64>,
     rss_bytes: Vec<f64>,
-    /// Runs that did not end, and were made again.
+    /// Runs that hung and were repeated.
     hung: u32,
     instructions: Option<f64>,
 }
@@ -132,7 +133,7 @@ fn run(root: &Path, plan: &Plan) -> io::Result<String> {
     if plan.instructions {
         for case in cases.iter_mut().filter(|case| case.threads == 1 && case.name != MEMORY) {
             eprintln!("instructions: {}", case.name);
-            // Enough that growing queues do not show, few enough for a processor that is fifty times slower.
+            // Enough to hide the growth of queues, and few enough for a CPU that is fifty times slower.
             let items = (case.items / 20).max(50);
             for (runs, (_, runtime)) in case.runs.iter_mut().zip(CONTESTANTS).take(2) {
                 let once = instructions(&program, runtime, &case.name, items)?;
@@ -147,7 +148,7 @@ fn run(root: &Path, plan: &Plan) -> io::Result<String> {
     Ok(table)
 }
 
-/// Builds the program and says where it is.
+/// Builds the program and returns its path.
 fn program(root: &Path) -> io::Result<PathBuf> {
     let folder = root.join("peers/costs");
     let built = Command::new(env!("CARGO"))
@@ -176,16 +177,16 @@ fn list(program: &Path) -> io::Result<Vec<Case>> {
     cases.filter(|cases| !cases.is_empty()).ok_or_else(|| io::Error::other(format!("not a list: {text}")))
 }
 
-/// Seconds that a run may take: the longest takes three.
+/// Time limit of a run in seconds: the longest takes three.
 const LIMIT: &str = "60";
 
-/// `timeout` exits with it when it ended the program.
+/// Exit code of `timeout` when it ended the program.
 const TOO_LONG: i32 = 124;
 
-/// Runs that may hang, one after the other.
+/// Maximum number of consecutive runs that may hang.
 const TRIES: u32 = 3;
 
-/// What a run says it cost, and how many runs hung before it and were ended.
+/// Returns the output of a run, and how many runs hung before it and were ended.
 fn measured(program: &Path, words: &[&str]) -> io::Result<(Value, u32)> {
     for hung in 0..TRIES {
         let said =
@@ -203,7 +204,7 @@ fn measured(program: &Path, words: &[&str]) -> io::Result<(Value, u32)> {
     Err(io::Error::other(format!("{words:?} did not end within {LIMIT} s, {TRIES} times")))
 }
 
-/// Instructions of a whole run in user space.
+/// Returns the instructions of a whole run in user space.
 fn instructions(program: &Path, runtime: &str, case: &str, items: u64) -> io::Result<u64> {
     let said = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
@@ -263,7 +264,7 @@ fn interval(interval: Option<Interval>) -> Value {
     )
 }
 
-/// The record for people: a pure function, so that it can be made again.
+/// Formats the record: a pure function, so that it can be repeated.
 fn table(record: &Value) -> String {
     let mut text = String::from(
         "| | ours, ns | tokio, ns | ours over tokio | tokio over itself | ours over compio | ours over monoio \
@@ -332,7 +333,7 @@ mod tests {
     #[test]
     fn ratios_are_taken_within_blocks_and_memory_has_a_table_of_its_own() {
         let plan = Plan::parse(Path::new("/"), &[]).unwrap();
-        // The second half of the blocks ran on a machine half as fast.
+        // The second half of the blocks ran on a machine with half the speed.
         let tokio: Vec<f64> = (0..12).map(|block| if block < 6 { 100.0 } else { 200.0 }).collect();
         let ours: Vec<f64> = tokio.iter().map(|ns| ns * 0.8).collect();
         let compio: Vec<f64> = tokio.iter().map(|ns| ns * 1.6).collect();
@@ -340,7 +341,7 @@ mod tests {
         cases[0].runs[3].hung = 2;
         let record = record(&plan, &cases);
         let text = table(&record);
-        // One that does not have the case has a dash.
+        // A contestant without the case has a dash.
         let row = "| 0.80 (0.80 to 0.80) | 1.00 (1.00 to 1.00) | 0.50 (0.50 to 0.50) | – | - / - |";
         assert!(text.contains(row), "{text}");
         assert!(text.contains("| given out by the allocator | 64 | 64 | 64 | - |"), "{text}");

@@ -1,40 +1,39 @@
-//! `cargo xtask loom`, `asan` and `miri`: tests under tools that see what a plain run does not.
+//! `cargo xtask loom`, `asan` and `miri`: tests under tools that find what a plain run does not.
 //!
-//! Loom runs what crosses threads in every order that matters. AddressSanitizer sees reads and writes of
-//! memory that is freed or was never allocated; it needs a compiler option that is not stable, which
-//! RUSTC_BOOTSTRAP unlocks here and nowhere else. Miri interprets a program and finds undefined behaviour of
-//! other kinds; it makes no system calls, so it runs the engine on the simulated driver. None of them sees
-//! what the *kernel* writes: for that the tests have buffers of pages (`memory.rs`). Each has a target folder
-//! of its own, since its flags would have everything built anew.
+//! Loom runs code that several threads share in every relevant order. AddressSanitizer detects accesses to
+//! memory that is freed or was never allocated; it needs an unstable compiler option, which RUSTC_BOOTSTRAP
+//! enables only here. Miri interprets a program and finds other undefined behaviour; it makes no system
+//! calls, so it runs the engine on the simulated driver. None of them detects writes by the *kernel*: for
+//! those the tests have buffers of pages (`memory.rs`). Each has its own target folder, since its flags would
+//! cause a complete rebuild.
 
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, ExitCode, ExitStatus, Stdio};
 
-/// Every order of events at the inbox of a runtime, at the channels, at the semaphore, between the threads
-/// driver and a worker of it, and at the blocking pool. Models of three threads are bounded in the
-/// interruptions of a thread; each says its bound.
+/// Runs every order of events at the inbox of a runtime, the channels, the semaphore, between the threads
+/// driver and one of its workers, and at the blocking pool. Models of three threads limit the preemptions of
+/// a thread; each states its limit.
 pub(crate) fn loom(root: &Path) -> ExitCode {
     let mut cargo = cargo(root, "loom");
     // Loom's dependencies take longer to optimise than the models to run.
     cargo.args(["--config", "profile.dev.package.\"*\".opt-level=0"]);
-    // A name of our own: some crates we depend on mean something else by plain `loom`, and do not compile
-    // with it.
+    // A name of our own: some dependencies interpret plain `loom`, and do not compile with it.
     cargo.args(["test", "--package", "ringroad-engine", "--lib", "--", "inbox", "sync::"]);
     cargo.args(["driver::threads::model", "blocking"]);
     cargo.env("RUSTFLAGS", "--cfg ringroad_loom");
     run("loom", cargo)
 }
 
-/// What AddressSanitizer looks at: a package, how many of its tests run at a time for each core, and the
-/// arguments of its tests in a sample. Most of the tests wait; those of HTTP have many descriptors, and
-/// select(2) takes numbers up to 1,023.
+/// Packages under AddressSanitizer, the number of concurrent tests per core, and the test arguments of a
+/// sample. Most of the tests wait; those of HTTP have many descriptors, and select(2) takes numbers up to
+/// 1,023.
 const ASAN: [(&str, usize, &[&str]); 2] =
     [("ringroad-engine", 3, &ENGINE_SAMPLE), ("ringroad-http", 2, &HTTP_SAMPLE)];
 
-/// A sample of the engine's tests leaves out what takes longest and touches no other memory than the rest.
-/// Those are programs drawn by chance, crowds of connections, tests that count or start a process each, and
-/// three drivers that share their code with others.
+/// A sample of the engine's tests omits the longest ones that touch no other memory than the rest: random
+/// programs, tests with many connections, tests that count or start a process each, and three drivers that
+/// share their code with others.
 const ENGINE_SAMPLE: [&str; 10] = [
     "--skip=seeds::",
     "--skip=counts::",
@@ -48,8 +47,8 @@ const ENGINE_SAMPLE: [&str; 10] = [
     "--skip=::io_uring_plain",
 ];
 
-/// A sample of the HTTP library's tests: bodies, files and connections that change hands, where buffers pass
-/// between the protocol, the handlers and the kernel.
+/// A sample of the HTTP library's tests: bodies, files, and connections that change owners, where buffers
+/// pass between the protocol, the handlers and the kernel.
 const HTTP_SAMPLE: [&str; 9] = [
     "bodies::",
     "files::",
@@ -62,7 +61,7 @@ const HTTP_SAMPLE: [&str; 9] = [
     "--skip=::select",
 ];
 
-/// The tests of the engine and of the HTTP library under AddressSanitizer; or a sample of them.
+/// Runs the tests of the engine and of the HTTP library under AddressSanitizer, or a sample of them.
 pub(crate) fn asan(root: &Path, sample: bool) -> ExitCode {
     let target = match host() {
         Ok(target) => target,
@@ -71,7 +70,7 @@ pub(crate) fn asan(root: &Path, sample: bool) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    // What rustc supports it for, of what the engine runs on.
+    // The targets that rustc supports it for, of those that the engine supports.
     if !matches!(&*target, "x86_64-unknown-linux-gnu" | "aarch64-unknown-linux-gnu") {
         eprintln!("asan: skipped: there is no AddressSanitizer for {target}");
         return ExitCode::SUCCESS;
@@ -85,9 +84,9 @@ pub(crate) fn asan(root: &Path, sample: bool) -> ExitCode {
             .env("RUSTC_BOOTSTRAP", "1")
             .env("RUST_TEST_THREADS", (threads * cores).to_string())
             .env("RUSTFLAGS", "-Zsanitizer=address")
-            // Some tests leak on purpose: what the kernel has not let go of.
+            // Some tests leak memory that the kernel may still use.
             .env("ASAN_OPTIONS", "detect_leaks=0");
-        // All the seeds are for a run that is not three times slower.
+        // A run that is three times slower uses fewer seeds.
         if std::env::var_os("RINGROAD_SEEDS").is_none() {
             cargo.env("RINGROAD_SEEDS", "1000");
         }
@@ -99,13 +98,13 @@ pub(crate) fn asan(root: &Path, sample: bool) -> ExitCode {
     if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Whether a nightly compiler with Miri is installed.
+/// Returns whether a nightly compiler with Miri is installed.
 pub(crate) fn has_miri() -> bool {
     let asked = Command::new("cargo").args(["+nightly", "miri", "--version"]).output();
     asked.is_ok_and(|output| output.status.success())
 }
 
-/// The simulated driver and what is pure, under Miri, with a nightly compiler that has it.
+/// Runs the simulated driver and pure code under Miri, with a nightly compiler that has it.
 pub(crate) fn miri(root: &Path) -> ExitCode {
     if !has_miri() {
         eprintln!("miri: not run: it is not installed (rustup +nightly component add miri rust-src)");
@@ -116,30 +115,30 @@ pub(crate) fn miri(root: &Path) -> ExitCode {
     cargo
         .current_dir(root)
         .env("CARGO_TARGET_DIR", target.join("miri"))
-        // Set by `cargo run` for the compiler it has chosen itself.
+        // `cargo run` sets it for its own compiler.
         .env_remove("RUSTUP_TOOLCHAIN")
-        // The pool of buffers is mapped, and the clock of a test is read.
-        // A test leaks on purpose: what the kernel has not let go of.
+        // The pool maps its buffers, and a test reads the clock. A test leaks memory that the kernel may
+        // still use.
         .env("MIRIFLAGS", "-Zmiri-disable-isolation -Zmiri-permissive-provenance -Zmiri-ignore-leaks")
         .args(["+nightly", "miri", "test", "--package", "ringroad-engine", "--lib", "--"])
-        // Modules: a word alone chooses tests of other drivers too, which make calls of the kernel.
+        // Modules: a single word would also select tests of other drivers, which make system calls.
         .args(["driver::sim::", "inflight::", "wheel::", "descriptor::", "exec::tests::"])
-        // Depth 8 of every order takes hours here.
+        // Depth 8 of every order takes hours under Miri.
         .args(["--skip", "no_order_of_events"])
-        // Starts processes.
+        // These start processes.
         .args(["--skip", "choose::"])
-        // Make calls that the interpreter does not know.
+        // These make calls that the interpreter does not support.
         .args(["--skip", "inflight::request"])
-        // Safe code, and hundreds of thousands of steps.
+        // Safe code, with hundreds of thousands of steps.
         .args(["--skip", "timers_fire_at_their_tick"]);
     run("miri", cargo)
 }
 
-/// A target of `fuzz/`, until it finds something or is stopped. Arguments go to libFuzzer
+/// Runs a target of `fuzz/` until it finds something or is stopped. Arguments are passed to libFuzzer
 /// (`-max_total_time=60`).
 ///
-/// The flags are those of `cargo fuzz`, which wants targets to be binaries; ours are not (`fuzz/Cargo.toml`
-/// says why).
+/// The flags are those of `cargo fuzz`, which requires targets to be binaries; ours are not
+/// (`fuzz/Cargo.toml` has the reason).
 pub(crate) fn fuzz(root: &Path, target: &str, words: &[String]) -> ExitCode {
     let host = match host() {
         Ok(host) => host,
@@ -172,7 +171,7 @@ pub(crate) fn fuzz(root: &Path, target: &str, words: &[String]) -> ExitCode {
     }
 }
 
-/// Coverage as libFuzzer reads it, AddressSanitizer, and the checks of a debug build.
+/// Coverage for libFuzzer, AddressSanitizer, and the checks of a debug build.
 const FUZZ_FLAGS: &str = "--cfg fuzzing -Zsanitizer=address -Cpasses=sancov-module \
     -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
     -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares \
@@ -185,7 +184,7 @@ fn cargo(root: &Path, name: &str) -> Command {
     cargo
 }
 
-/// This compiler's own target.
+/// Returns the host target of this compiler.
 fn host() -> io::Result<String> {
     let output = Command::new("rustc").arg("-vV").output()?;
     let text = String::from_utf8_lossy(&output.stdout);
@@ -193,7 +192,7 @@ fn host() -> io::Result<String> {
     host.map(str::to_owned).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "names no host"))
 }
 
-/// Runs tests, and fails also if there were none.
+/// Runs tests. Fails also if there were none.
 fn run(what: &str, mut cargo: Command) -> ExitCode {
     match follow(cargo.stdout(Stdio::piped()), |_| true, &mut |_| ()) {
         Ok((status, 1..)) if status.success() => ExitCode::SUCCESS,
@@ -209,8 +208,7 @@ fn run(what: &str, mut cargo: Command) -> ExitCode {
     }
 }
 
-/// Passes what is wanted of its output on as it comes, shows every line to `look`, and counts the tests that
-/// passed.
+/// Forwards the wanted output as it arrives, passes every line to `look`, and counts the tests that passed.
 pub(crate) fn follow(
     cargo: &mut Command,
     wanted: impl Fn(&str) -> bool,
@@ -221,7 +219,7 @@ pub(crate) fn follow(
     if let Some(output) = child.stdout.take() {
         for line in BufReader::new(output).lines() {
             let line = line?;
-            // The console of a kernel ends its lines as a terminal does.
+            // The console of a kernel ends its lines with CR LF.
             let line = line.trim_end();
             look(line);
             if wanted(line) {

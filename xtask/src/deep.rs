@@ -1,18 +1,17 @@
-//! `cargo xtask deep [PART]...`: what proves more than `.ci/run` and takes longer, and its record.
+//! `cargo xtask deep [PART]...`: checks that prove more than `.ci/run` and take longer, and their record.
 //!
-//! Each part is a chore of its own, which runs as a process of this program. `docs/results/deep.md` keeps
-//! one line for each part: the commit, the day, how it ended and how long it took. A part that runs again
-//! replaces its own line.
+//! Each part is a command of xtask, which runs as a process of this program. `docs/results/deep.md` has one
+//! line for each part: commit, date, result and duration. A part that runs again replaces its own line.
 
 use std::io;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
-/// The record.
+/// The record file.
 const RECORD: &str = "docs/results/deep.md";
 
-/// A part: its name, what it proves, and the words of the chore.
+/// A part: its name, what it proves, and the words of its command.
 struct Part {
     name: &'static str,
     what: &'static str,
@@ -50,7 +49,7 @@ const PARTS: [Part; 12] = [
     Part { name: "dist", what: "archive with the static binary", words: &["dist"] },
 ];
 
-/// Runs the parts that are named, or all.
+/// Runs the named parts, or all.
 pub(crate) fn deep(root: &Path, words: &[String]) -> ExitCode {
     let known = || PARTS.map(|part| part.name).join(", ");
     if let Some(unknown) = words.iter().find(|word| !PARTS.iter().any(|part| part.name == **word)) {
@@ -90,7 +89,7 @@ pub(crate) fn deep(root: &Path, words: &[String]) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// How a part ended that did not fail.
+/// The result of a part that did not fail.
 enum Ended {
     Passed,
     NotRun(&'static str),
@@ -105,7 +104,7 @@ fn run(root: &Path, part: &Part) -> Result<Ended, String> {
     }
     let this = std::env::current_exe().map_err(|why| why.to_string())?;
     let mut chore = Command::new(this);
-    // Its limit of time for a test is that of parts that take long.
+    // Long parts have their own time limit for a test.
     chore.args(part.words).current_dir(root).env("NEXTEST_PROFILE", "deep");
     match part.name {
         "seeds" => _ = chore.env("RINGROAD_SEEDS", "6000..120000"),
@@ -115,7 +114,8 @@ fn run(root: &Path, part: &Part) -> Result<Ended, String> {
     succeed(&mut chore).map(|()| Ended::Passed)
 }
 
-/// The release profile links and works. The lab may find its own numbers INVALID (5) on a busy machine.
+/// Checks that the release profile links and works. The lab may find its own numbers INVALID (5) on a busy
+/// machine.
 fn release(root: &Path) -> Result<(), String> {
     succeed(Command::new(env!("CARGO")).current_dir(root).args(["build", "--release"]))?;
     let program = crate::release_binary(root).map_err(|why| why.to_string())?;
@@ -139,7 +139,7 @@ fn succeed(command: &mut Command) -> Result<(), String> {
     if status.success() { Ok(()) } else { Err(status.to_string()) }
 }
 
-/// The commit that is checked out, and whether the files differ from it.
+/// Returns the commit that is checked out, and whether files differ from it.
 fn commit(root: &Path) -> String {
     let git = |words: &[&str]| {
         let output = Command::new("git").current_dir(root).args(words).output();
@@ -175,7 +175,7 @@ const HEAD: &str = "# What takes longer than a run of the tests\n\n\
     its last run. Times are those of the machine that ran it.\n\n\
     | part | what | commit | day | result | minutes |\n|---|---|---|---|---|---|\n";
 
-/// Puts the line in the place of the one of its part.
+/// Replaces the line of the same part, or adds the line.
 fn record(path: &Path, line: &Line) -> io::Result<()> {
     let old = match std::fs::read_to_string(path) {
         Ok(text) => text,

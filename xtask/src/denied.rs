@@ -1,11 +1,12 @@
-//! `cargo xtask deny` and `cargo xtask denied`: programs where io_uring is forbidden, or epoll's newer wait.
+//! `cargo xtask deny` and `cargo xtask denied`: programs under a filter that denies io_uring, or epoll's
+//! newer wait.
 //!
-//! `deny WAY CALLS COMMAND...` runs a command under a filter of the kernel's, as containers have it: WAY is
-//! what the filter answers (EPERM, ENOSYS, EINVAL, KILL, TRAP), CALLS to which calls (`all`, `enter`,
-//! `register` of io_uring; `pwait2` of epoll). WAY `memlock` lets it lock no memory instead, as user nobody.
-//! `denied` runs the engine's suite so, each way, and those of what stands on it where a call of io_uring
-//! kills or gets EPERM; `denied WAY CALLS` runs all suites one way; `denied sample` what says most in a short
-//! time.
+//! `deny WAY CALLS COMMAND...` runs a command under a seccomp filter, as containers do. WAY is the filter's
+//! answer (EPERM, ENOSYS, EINVAL, KILL, TRAP), CALLS the denied calls (`all`, `enter`, `register` of
+//! io_uring; `pwait2` of epoll). WAY `memlock` lets it lock no memory instead, as user nobody. `denied` runs
+//! the engine's suite under each denial, and the suites of the crates above it with a filter that kills or
+//! answers EPERM to io_uring. `denied WAY CALLS` runs all suites under one denial; `denied sample` runs the
+//! most informative ones in a short time.
 
 use crate::{checked, junit, test};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
@@ -17,7 +18,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
-/// The same numbers on every architecture.
+/// System call numbers, equal on every architecture.
 const SETUP: i64 = 425;
 const ENTER: i64 = 426;
 const REGISTER: i64 = 427;
@@ -38,7 +39,7 @@ const CALLS: [(&str, &[i64]); 4] = [
     ("pwait2", &[EPOLL_PWAIT2]),
 ];
 
-/// Becomes the command, with io_uring denied.
+/// Replaces this process by the command, with io_uring denied.
 pub(crate) fn deny(words: &[String]) -> ExitCode {
     let [way, calls, program, arguments @ ..] = words else {
         eprintln!("deny: a way, calls and a command are needed");
@@ -71,14 +72,14 @@ fn filter(way: &str, calls: &str) -> Result<(), String> {
     seccompiler::apply_filter(&program).map_err(|why| why.to_string())
 }
 
-/// No locked memory, and the rights of user nobody: root is not held to the limit.
+/// Sets the limit of locked memory to 0, and root becomes user nobody: the limit does not apply to root.
 fn lock_nothing() -> Result<(), String> {
     use rustix::process::{Resource, Rlimit, setrlimit};
     use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
     let none = Rlimit { current: Some(0), maximum: Some(0) };
     setrlimit(Resource::Memlock, none).map_err(|why| format!("setrlimit: {why}"))?;
     if rustix::process::geteuid().is_root() {
-        // Of this thread, which is the one that becomes the command.
+        // Only for this thread, which becomes the command.
         let (user, group) = (rustix::process::Uid::from_raw(65534), rustix::process::Gid::from_raw(65534));
         set_thread_groups(&[]).map_err(|why| format!("setgroups: {why}"))?;
         set_thread_res_gid(group, group, group).map_err(|why| format!("setresgid: {why}"))?;
@@ -87,7 +88,7 @@ fn lock_nothing() -> Result<(), String> {
     Ok(())
 }
 
-/// What is tried: a package, and its folder.
+/// The tested packages, and their folders.
 const SUITES: [(&str, &str); 5] = [
     (ENGINE, "crates/engine"),
     ("ringroad-http", "crates/http"),
@@ -96,29 +97,29 @@ const SUITES: [(&str, &str); 5] = [
     ("ringroad-cli", "crates/cli"),
 ];
 
-/// Parts of the names of tests that have a driver other than io_uring.
+/// Parts of the names of tests on drivers other than io_uring.
 const OF_OTHER_DRIVERS: [&str; 4] = ["::epoll", "::poll", "::select", "::threads"];
 
-/// The longest time for one test binary, in seconds. The longest takes a sixth of it on two cores.
+/// Time limit for one test binary, in seconds. The longest takes a sixth of it on two cores.
 const SECONDS_MAX: &str = "1200";
 
 pub(crate) const ENGINE: &str = "ringroad-engine";
 
-/// A denial, and what runs under it.
+/// A denial, and the suites that run under it.
 #[derive(Debug, PartialEq)]
 struct Denial<'w> {
     way: &'w str,
     calls: &'w str,
     packages: Vec<&'static str>,
-    /// Also what a driver other than io_uring does.
+    /// Whether tests on drivers other than io_uring also run.
     with_others: bool,
 }
 
-/// The denials that the words of the command line name; `None` if they name none.
+/// Returns the denials that the words of the command line name; `None` if they name none.
 ///
-/// The first way kills whatever makes a call of io_uring. Another answer to a call that they do not make
-/// changes nothing for the other drivers, and nothing for what stands on the engine: that answer is the
-/// engine's to deal with. EPERM is what containers answer.
+/// The first way kills every caller of io_uring. Other answers to calls of io_uring do not affect the other
+/// drivers, nor the crates above the engine, because the engine handles those answers. Containers answer
+/// EPERM.
 fn plan(words: &[String]) -> Option<Vec<Denial<'_>>> {
     let all = || SUITES.map(|(package, _)| package).to_vec();
     let denial = |way, calls, packages, with_others| Denial { way, calls, packages, with_others };
@@ -133,7 +134,7 @@ fn plan(words: &[String]) -> Option<Vec<Denial<'_>>> {
                     }
                 }
             }
-            // Other answers to epoll's newer wait refuse epoll, which nearly every suite counts on.
+            // Other answers to epoll's newer wait disable epoll, which nearly every suite needs.
             plan.push(denial("EPERM", "pwait2", vec![ENGINE, "ringroad-http"], true));
             plan.push(denial("memlock", "none", vec![ENGINE], true));
             Some(plan)
@@ -142,15 +143,16 @@ fn plan(words: &[String]) -> Option<Vec<Denial<'_>>> {
             denial("KILL", "all", vec![ENGINE], true),
             denial("EPERM", "enter", vec![ENGINE], false),
         ]),
-        // The program's tests start what was built, where an account without rights may not be able to go.
+        // The program's tests start built files, in folders that an account without rights may not be able to
+        // enter.
         [way, calls] if way == "memlock" => Some(vec![denial(way, calls, vec![ENGINE], true)]),
         [way, calls] => Some(vec![denial(way, calls, all(), true)]),
         _ => None,
     }
 }
 
-/// The suites under denials: all ways, a sample of them, or the one named. What is about io_uring itself says
-/// why it is skipped; everything else passes.
+/// Runs the suites under denials: all, a sample, or the named one. Tests of io_uring itself print why they
+/// are skipped; all others must pass.
 pub(crate) fn denied(root: &Path, words: &[String]) -> ExitCode {
     let Some(plan) = plan(words) else {
         eprintln!("denied: nothing, `sample`, or a way and calls");
@@ -160,7 +162,7 @@ pub(crate) fn denied(root: &Path, words: &[String]) -> ExitCode {
     for denial in &plan {
         let begun = Instant::now();
         println!("\n== denied: {}, {}", denial.way, denial.calls);
-        // Each test of the others in a process of its own, many at a time: most of them wait. An account
+        // Each test of the others in its own process, many at a time, because most of them wait. An account
         // without rights cannot run cargo.
         let by_nextest = denial.way != "memlock" && test::has_nextest(root);
         let (apart, together): (Vec<_>, Vec<_>) =
@@ -185,7 +187,7 @@ pub(crate) fn denied(root: &Path, words: &[String]) -> ExitCode {
     if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Tests of packages, each in a process of its own.
+/// Runs the tests of packages, each in its own process.
 fn each_apart(root: &Path, denial: &Denial<'_>, packages: &[&'static str]) -> bool {
     let Ok(this) = std::env::current_exe() else { return false };
     let packages: Vec<_> = packages.iter().map(|package| format!("package({package})")).collect();
@@ -208,11 +210,11 @@ fn each_apart(root: &Path, denial: &Denial<'_>, packages: &[&'static str]) -> bo
     }
 }
 
-/// A test binary: one process, and its tests are threads of it.
+/// Runs a test binary as one process, with its tests as threads.
 fn run(root: &Path, denial: &Denial<'_>, package: &str, binary: &str) -> bool {
     let Ok(this) = std::env::current_exe() else { return false };
     let folder = SUITES.iter().find(|(known, _)| *known == package).map_or("", |(_, folder)| folder);
-    // A test that hangs is a failure here, and not the end of everything behind it.
+    // A hanging test is a failure, and must not stop all later ones.
     let mut command = Command::new("timeout");
     command.args(["--kill-after=5", SECONDS_MAX]).arg(this).args(["deny", denial.way, denial.calls]);
     let for_all = match denial.way {
@@ -227,18 +229,18 @@ fn run(root: &Path, denial: &Denial<'_>, package: &str, binary: &str) -> bool {
             return false;
         }
     };
-    // The driver's own tests need a ring; the simulation, which no filter touches, is run elsewhere.
+    // The driver's own tests need a ring. The simulation, which no filter affects, is tested elsewhere.
     command.args(["--skip", "driver::uring::", "--skip", "::sim", "--skip", "seeds::"]);
     if !denial.with_others {
         command.args(OF_OTHER_DRIVERS.iter().flat_map(|part| ["--skip", part]));
     }
     if package == ENGINE {
-        // Most of these wait most of the time.
+        // Most of these tests wait most of the time.
         let threads = 3 * std::thread::available_parallelism().map_or(1, usize::from);
         command.args(["--test-threads", &threads.to_string()]);
     }
     command.current_dir(root.join(folder)).stdout(Stdio::piped());
-    // Of a test that fails, what it has printed as well: that stands behind all tests.
+    // The output of a failed test, which the harness prints after all tests.
     let fails = Cell::new(false);
     let shown = |line: &str| {
         fails.set(fails.get() || line == "failures:");
@@ -246,7 +248,7 @@ fn run(root: &Path, denial: &Denial<'_>, package: &str, binary: &str) -> bool {
     };
     match checked::follow(&mut command, shown, &mut |_| ()) {
         Ok((status, passed)) if status.success() && passed > 0 => true,
-        // A package may have no tests inside.
+        // A package may have no unit tests.
         Ok((status, 0)) if status.success() && package != ENGINE => true,
         Ok((status, _)) => {
             eprintln!("denied: {binary}: {status}");
@@ -259,8 +261,8 @@ fn run(root: &Path, denial: &Denial<'_>, package: &str, binary: &str) -> bool {
     }
 }
 
-/// A folder that every user may write to, and in it a copy of a test binary: the one that was built may lie
-/// where another user cannot go.
+/// Makes a folder that every user may write to, with a copy of a test binary: another user may not be able to
+/// enter the folder of the built one.
 fn for_all(binary: &Path) -> io::Result<tempfile::TempDir> {
     let place = tempfile::tempdir()?;
     std::fs::copy(binary, place.path().join("tests"))?;
@@ -268,8 +270,8 @@ fn for_all(binary: &Path) -> io::Result<tempfile::TempDir> {
     Ok(place)
 }
 
-/// The test binaries of a package, built. The whole workspace is built, with the features that all of it
-/// needs together, so that nothing is compiled again that `cargo xtask test` has compiled.
+/// Builds and returns the test binaries of a package. The whole workspace is built, with the union of its
+/// features, so that nothing that `cargo xtask test` compiled is compiled again.
 pub(crate) fn test_binaries(root: &Path, package: &str) -> Result<Vec<String>, String> {
     let manifest = SUITES.iter().find(|(known, _)| *known == package);
     let manifest = manifest.and_then(|(_, folder)| root.join(folder).join("Cargo.toml").canonicalize().ok());

@@ -1,10 +1,10 @@
-//! `cargo xtask dist [ARCH]` and `cargo xtask deb [ARCH]`: what a release consists of.
+//! `cargo xtask dist [ARCH]` and `cargo xtask deb [ARCH]`: the files of a release.
 //!
-//! `dist` links one static binary against musl, which is made for static linking: a glibc linked so still
-//! loads its resolver at run time. It runs the binary in a root with nothing else in it, then packs it with
-//! its manual pages and completions into an archive with a checksum. Another architecture than the host's
-//! needs a cross compiler for the C and assembly of two dependencies, and runs under QEMU's user mode. `deb`
-//! makes a Debian package of the same binary.
+//! `dist` links one static binary with musl, which supports static linking: a statically linked glibc still
+//! loads its resolver at run time. It runs the binary in an otherwise empty root, then packs it with its
+//! manual pages and completions into an archive with a checksum. For an architecture other than the host's,
+//! the C and assembly of two dependencies need a cross compiler, and the binary runs under QEMU's user mode.
+//! `deb` makes a Debian package of the same binary.
 
 use rustix::process::{Pid, Signal};
 use std::fs;
@@ -53,7 +53,7 @@ struct Release<'a> {
     root: &'a Path,
     architecture: &'static str,
     compiler: &'static str,
-    /// `target`, wherever it is.
+    /// The `target` folder.
     folder: PathBuf,
 }
 
@@ -77,7 +77,7 @@ impl<'a> Release<'a> {
         format!("{}-unknown-linux-musl", self.architecture)
     }
 
-    /// Builds, tries and packs it all; answers where the archive is.
+    /// Builds, tests and packs everything; returns the path of the archive.
     fn archive(&self) -> io::Result<PathBuf> {
         let binary = self.binary()?;
         let dist = self.folder.join("dist");
@@ -89,7 +89,7 @@ impl<'a> Release<'a> {
         fs::create_dir_all(&tree)?;
         fs::copy(&binary, tree.join("ringroad"))?;
         if !self.is_foreign() {
-            // Where the Dockerfile and scripts look for the host's binary.
+            // The place where the Dockerfile and scripts expect the host's binary.
             fs::copy(&binary, dist.join("ringroad"))?;
         }
         for file in ["README.md", "LICENSE-MIT", "LICENSE-APACHE"] {
@@ -97,8 +97,7 @@ impl<'a> Release<'a> {
         }
         self.documents(&binary, &tree)?;
         let archive = format!("{name}.tar.gz");
-        // Sorted and without the times and owners of this machine, so that the same sources give the same
-        // bytes.
+        // Sorted and without times and owners of this machine, so that equal sources give equal bytes.
         let mut tar = Command::new("tar");
         tar.current_dir(&dist).args([
             "--sort=name",
@@ -114,8 +113,8 @@ impl<'a> Release<'a> {
         Ok(dist.join(archive))
     }
 
-    /// A Debian package of the static binary, by cargo-deb; its contents are listed in
-    /// `crates/cli/Cargo.toml`.
+    /// Makes a Debian package of the static binary with cargo-deb. `crates/cli/Cargo.toml` lists its
+    /// contents.
     fn package(&self) -> io::Result<PathBuf> {
         let binary = self.binary()?;
         let documents = documents_of(self.root);
@@ -135,7 +134,7 @@ impl<'a> Release<'a> {
         path.ok_or_else(|| io::Error::other("cargo deb names no file"))
     }
 
-    /// The static binary, checked.
+    /// Builds and checks the static binary.
     fn binary(&self) -> io::Result<PathBuf> {
         let target = self.target();
         let variable = target.replace('-', "_");
@@ -143,12 +142,12 @@ impl<'a> Release<'a> {
         build
             .current_dir(self.root)
             .args(["build", "--release", "--package", "ringroad-cli", "--target", &target])
-            // Flags for the host's linker are no use to another one.
+            // Flags for the host's linker may not suit another one.
             .env_remove("RUSTFLAGS");
         let linker = if self.is_foreign() { self.compiler } else { "cc" };
         let compiler = self.c_compiler();
         build.env(format!("CC_{variable}"), compiler);
-        // musl itself comes with Rust's target.
+        // Rust's target includes musl.
         build.env(format!("CARGO_TARGET_{}_LINKER", variable.to_uppercase()), linker);
         if !build.status()?.success() {
             return Err(io::Error::other(needs(compiler, &target)));
@@ -167,10 +166,10 @@ impl<'a> Release<'a> {
 
     /// Returns the compiler for the C of the dependencies.
     ///
-    /// One with the headers of glibc does only on some systems. With the headers of glibc 2.38 and newer the
-    /// C calls `__isoc23_strtol` for `strtol`, and where the compiler sets `_FORTIFY_SOURCE` by itself, as
-    /// Ubuntu's does, `__memcpy_chk` for `memcpy`; musl has neither. Other functions that musl lacks
-    /// (`fopen64`, in aws-lc's files) are not linked.
+    /// A compiler with the headers of glibc works only on some systems. With the headers of glibc 2.38 and
+    /// newer the C code calls `__isoc23_strtol` for `strtol`. If the compiler sets `_FORTIFY_SOURCE` by
+    /// default, as Ubuntu's does, it calls `__memcpy_chk` for `memcpy`. musl has neither. Other functions
+    /// that musl lacks (`fopen64`, in aws-lc's files) are not linked.
     fn c_compiler(&self) -> &'static str {
         if self.is_foreign() {
             return self.compiler;
@@ -180,7 +179,7 @@ impl<'a> Release<'a> {
         if version.status().is_ok_and(|status| status.success()) { MUSL } else { "cc" }
     }
 
-    /// The program that runs the binary here, if it needs one. `None` where the binary cannot run.
+    /// Returns the program that runs the binary here, if it needs one. `None` if the binary cannot run.
     #[allow(clippy::option_option, reason = "it may need none, and there may be none")]
     fn emulator(&self) -> io::Result<Option<Option<PathBuf>>> {
         if !self.is_foreign() {
@@ -190,7 +189,7 @@ impl<'a> Release<'a> {
         Ok(emulator.try_exists()?.then_some(Some(emulator)))
     }
 
-    /// Writes manual pages and completions below `tree`, as the binary prints them.
+    /// Writes the manual pages and completions below `tree`, as the binary prints them.
     fn documents(&self, binary: &Path, tree: &Path) -> io::Result<()> {
         let program = || match self.emulator()? {
             Some(None) => Ok(Command::new(binary)),
@@ -199,7 +198,7 @@ impl<'a> Release<'a> {
                 command.arg(binary);
                 Ok(command)
             }
-            // The documents are the same on every architecture.
+            // The documents are equal on every architecture.
             None => {
                 let mut command = Command::new(env!("CARGO"));
                 command.current_dir(self.root).args(["run", "--quiet", "--package", "ringroad-cli", "--"]);
@@ -217,19 +216,19 @@ impl<'a> Release<'a> {
     }
 }
 
-/// Returns where the documents of the package are for cargo-deb: its list of files in `crates/cli/Cargo.toml`
-/// has this path, also where `CARGO_TARGET_DIR` puts everything else elsewhere.
+/// Returns the folder of the package's documents. The file list for cargo-deb in `crates/cli/Cargo.toml` has
+/// this path, even if `CARGO_TARGET_DIR` moves all other files.
 fn documents_of(root: &Path) -> PathBuf {
     root.join("target/dist/documents")
 }
 
-/// Returns what a build that failed may lack. With glibc's headers `cc` does only on some systems.
+/// Returns what a failed build may lack. With glibc's headers, `cc` works only on some systems.
 fn needs(compiler: &str, target: &str) -> String {
     let musl = if compiler == "cc" { " (or musl-gcc, of the package musl-tools)" } else { "" };
     format!("cargo build failed; it needs {compiler}{musl} and: rustup target add {target}")
 }
 
-/// Runs it to a good end.
+/// Runs a command, which must succeed.
 fn done(command: &mut Command) -> io::Result<()> {
     let status = command.status()?;
     if status.success() { Ok(()) } else { Err(io::Error::other(format!("{command:?}: {status}"))) }
@@ -341,7 +340,7 @@ fn in_root(root: &Path, words: &[&str]) -> Command {
     }
     command.arg("--root").arg(root);
     if root.join("emulator").exists() {
-        // QEMU passes `-0` on as the name the program was called by, which decides whether it is `cp`.
+        // QEMU passes `-0` on as the program's name, which decides whether it is `cp`.
         command.args(["/emulator", "-0"]).args(words.first());
     }
     command.args(words).env_clear();

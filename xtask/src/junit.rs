@@ -1,6 +1,7 @@
-//! What nextest's JUnit file tells of a run: each test, whether it failed, and what it has printed.
+//! Reads nextest's JUnit file: each test of a run, whether it failed, and its output.
 //!
-//! Only what nextest writes is read: attributes in double quotes, the five named entities and numbers.
+//! The parser supports only what nextest writes: attributes in double quotes, the five named entities, and
+//! numbers.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,11 +12,11 @@ pub(crate) struct Test {
     /// Binary and test, as nextest names them: `ringroad-copy::it races::a_name`.
     pub(crate) name: String,
     pub(crate) failed: bool,
-    /// What its last try has printed, to either stream.
+    /// The output of its last try, of both streams.
     pub(crate) output: String,
 }
 
-/// The file of the newest run (`.config/nextest.toml` names it), in the folder of nextest's profile.
+/// Returns the file of the newest run (named in `.config/nextest.toml`), in the folder of nextest's profile.
 pub(crate) fn path(root: &Path) -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let profile = std::env::var("NEXTEST_PROFILE").unwrap_or_else(|_| "default".to_owned());
@@ -30,12 +31,12 @@ pub(crate) fn newest(root: &Path) -> io::Result<Vec<Test>> {
     Ok(tests(&text))
 }
 
-/// The tests in the text of a JUnit file.
+/// Returns the tests in a JUnit file.
 pub(crate) fn tests(text: &str) -> Vec<Test> {
     let cases = text.split("<testcase ").skip(1);
     cases
         .map(|case| {
-            // A test without output is one empty element, and what follows belongs to no test.
+            // A test without output is one empty element; text after it belongs to no test.
             let (head, rest) = case.split_once('>').unwrap_or((case, ""));
             let body = if head.ends_with('/') { "" } else { rest.split("</testcase>").next().unwrap_or("") };
             let name = format!("{} {}", attribute(head, "classname"), attribute(head, "name"));
@@ -50,7 +51,7 @@ fn attribute(head: &str, name: &str) -> String {
     let marked = format!("{name}=\"");
     let mut rest = head;
     while let Some(at) = rest.find(&marked) {
-        // `name="` is the end of `classname="`, too.
+        // `name="` is also the end of `classname="`.
         let begins = at == 0 || rest[..at].ends_with(' ');
         rest = &rest[at + marked.len()..];
         if begins {
@@ -60,7 +61,7 @@ fn attribute(head: &str, name: &str) -> String {
     String::new()
 }
 
-/// The texts of all elements of this name.
+/// Returns the texts of all elements of this name.
 fn elements(body: &str, name: &str) -> String {
     let (open, close) = (format!("<{name}>"), format!("</{name}>"));
     let texts = body.split(&*open).skip(1).map(|text| unescaped(text.split(&*close).next().unwrap_or("")));

@@ -2,12 +2,11 @@
 //! `loom`, `asan`, `miri`, `denied`, `fuzz`, `dist`, `deb`, `package`, `features`, `semver`, `http2`,
 //! `second-kernel` and `coreutils DIR`.
 //!
-//! `tidy` holds what the compiler cannot: which crate may import which, where unsafe may live, that every
-//! file says what it is for, that documents point at what exists. `bench` is shorthand for a release build
-//! and `ringroad lab run benches/NAME.toml`, before which the suites about HTTP build what they compare with
+//! `tidy` checks what the compiler cannot: the imports between crates, the crates with unsafe code, the
+//! opening comment of every file, and the links of documents. `bench` means a release build and
+//! `ringroad lab run benches/NAME.toml`; before the HTTP suites it builds the servers to compare with
 //! ([`peers`]). `bench bulk`, `bench copy`, `bench copy-memory`, `bench costs`, `bench held` and `bench tls`
-//! are programs of their own: the lab measures servers under many small requests, and these measure something
-//! else.
+//! are separate programs: the lab measures servers under many small requests, and these measure other things.
 #![forbid(unsafe_code)]
 
 mod bench_bulk;
@@ -212,7 +211,7 @@ fn bench(root: &Path, name: &str, rest: &[String]) -> ExitCode {
     }
 }
 
-/// Runs a suite, with what it needs around it.
+/// Runs a suite, with the preparations that it needs.
 fn lab(root: &Path, name: &str, suite: &Path, rest: &[String]) -> io::Result<ExitStatus> {
     let ringroad = release_binary(root)?;
     if peers::SUITES.contains(&name) {
@@ -227,7 +226,7 @@ fn lab(root: &Path, name: &str, suite: &Path, rest: &[String]) -> io::Result<Exi
     run.status()
 }
 
-/// Builds the binary as users have it, and says where it is.
+/// Builds the release binary and returns its path.
 fn release_binary(root: &Path) -> io::Result<PathBuf> {
     let built = Command::new(env!("CARGO"))
         .current_dir(root)

@@ -1,8 +1,8 @@
-//! `cargo xtask stress [FILTER [RUNS]]`: tests again and again while every core is kept busy.
+//! `cargo xtask stress [FILTER [RUNS]]`: repeats tests while every core is busy.
 //!
-//! A test that counts on time that it is given fails so sooner than on a quiet machine. Each core has one
-//! thread of this process that does nothing else; so nothing stays behind when this process ends, however it
-//! does. No test is repeated after a failure: each run counts.
+//! A test that relies on timing fails sooner than on an idle machine. Each core has one busy thread of this
+//! process, so nothing stays behind when the process ends for any reason. A failed test is not repeated: each
+//! run counts.
 
 use crate::junit;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-/// How often, unless it is said.
+/// Default number of runs.
 const RUNS: u32 = 20;
 
 pub(crate) fn stress(root: &Path, words: &[String]) -> ExitCode {
@@ -22,7 +22,7 @@ pub(crate) fn stress(root: &Path, words: &[String]) -> ExitCode {
         _ => return usage("a filter of nextest and a number of runs"),
     };
     let Ok(runs @ 1..) = runs else { return usage("the number of runs is a number from 1 on") };
-    // What has to be built is built before the cores are busy.
+    // Builds before the cores are busy.
     let mut build = nextest(root, filter);
     if !build.arg("--no-run").status().is_ok_and(|status| status.success()) {
         eprintln!("stress: the tests do not build, or cargo nextest is not installed (.ci/run installs it)");
@@ -60,10 +60,11 @@ pub(crate) fn stress(root: &Path, words: &[String]) -> ExitCode {
     if broken == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Runs the tests once. True if none failed.
+/// Runs the tests once. Returns whether none failed.
 fn once(root: &Path, filter: &str, failures: &mut BTreeMap<String, u32>) -> bool {
     let mut run = nextest(root, filter);
-    // A test of servers takes two threads (`.config/nextest.toml`): so many at a time as there are cores.
+    // A test of servers takes two threads (`.config/nextest.toml`), so as many run at a time as there are
+    // cores.
     let threads = 2 * std::thread::available_parallelism().map_or(1, usize::from);
     run.args(["--test-threads", &threads.to_string()]);
     let _ = std::fs::remove_file(junit::path(root));
@@ -89,7 +90,7 @@ fn nextest(root: &Path, filter: &str) -> Command {
     cargo
 }
 
-/// Ends the threads that keep the cores busy, also when this one panics.
+/// Ends the busy threads, also if this one panics.
 struct SetWhenDropped<'a>(&'a AtomicBool);
 
 impl Drop for SetWhenDropped<'_> {

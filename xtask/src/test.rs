@@ -1,28 +1,29 @@
-//! `cargo xtask test`: all tests of the workspace, and all failures of one run.
+//! `cargo xtask test`: runs all tests of the workspace, and reports all failures of the run.
 //!
-//! `cargo nextest`, where it is installed, gives each test a process of its own and ends one that hangs
-//! (`.config/nextest.toml` has the rules). What the tests left out is told after it, and where `CI` is set it
-//! has to be in the list of what may be (`.config/skips.toml`). Nextest does not run the examples of the
-//! documentation, which follow. Elsewhere `cargo test --no-fail-fast` runs all of it.
+//! If `cargo nextest` is installed, it runs each test in its own process and ends one that hangs
+//! (`.config/nextest.toml` has the rules). Skipped tests are reported afterwards; if `CI` is set, each must
+//! be in the list of permitted ones (`.config/skips.toml`). Nextest does not run documentation examples, so
+//! these follow. Without nextest, `cargo test --no-fail-fast` runs everything.
 
 use crate::{junit, skips};
 use std::io;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-/// Runs the tests; `words` go to the runner, and with a choice of tests the examples are left out.
+/// Runs the tests. `words` are passed to the runner; with a selection of tests, the documentation examples
+/// are left out.
 pub(crate) fn test(root: &Path, words: &[String]) -> ExitCode {
     let mut passed = true;
     if has_nextest(root) {
         let threads = threads().to_string();
         let mut tests =
             cargo(root, &["nextest", "run", "--workspace", "--no-fail-fast", "--test-threads", &threads]);
-        // One of an earlier run would tell of other tests.
+        // A file of an earlier run would report other tests.
         let _ = std::fs::remove_file(junit::path(root));
         passed &= succeeds(tests.args(words));
         match junit::newest(root) {
             Ok(run) => passed &= skips::judge(root, &run),
-            // Words such as `--no-run` run nothing.
+            // Words such as `--no-run` run no test.
             Err(why) if why.kind() == io::ErrorKind::NotFound && (!passed || !words.is_empty()) => {}
             Err(why) => {
                 eprintln!("test: {why}");
@@ -52,8 +53,8 @@ pub(crate) fn has_nextest(root: &Path) -> bool {
     asked.is_ok_and(|output| output.status.success())
 }
 
-/// Eight for each processor. Most tests take four of them (`.config/nextest.toml`), and those that wait for
-/// time limits one or two.
+/// Returns eight threads for each CPU. Most tests take four of them (`.config/nextest.toml`), and tests that
+/// wait for time limits one or two.
 pub(crate) fn threads() -> usize {
     8 * std::thread::available_parallelism().map_or(1, usize::from)
 }

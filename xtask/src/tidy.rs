@@ -1,7 +1,7 @@
 //! The checks of `cargo xtask tidy`, each a function from the tree to findings.
 //!
-//! A finding names the file and says what to do. The levels below are the map of the workspace
-//! (docs/ARCHITECTURE.md draws the same one): a crate imports only from lower levels, also for its tests.
+//! A finding names the file and the remedy. The levels below match the map in docs/ARCHITECTURE.md: a crate
+//! imports only from lower levels, also for its tests.
 
 use crate::claims;
 use crate::language;
@@ -77,7 +77,7 @@ const ENGINE_LEVELS: &[(&str, u32)] = &[
     ("workers", 10),
 ];
 
-/// Modules of the HTTP library, and their levels, likewise.
+/// Modules of the HTTP library, and their levels, as above.
 const HTTP_LEVELS: &[(&str, u32)] = &[
     ("counters", 0),
     ("no_tls", 0),
@@ -92,7 +92,7 @@ const HTTP_LEVELS: &[(&str, u32)] = &[
     ("server", 3),
 ];
 
-/// Modules of the gateway, and their levels, likewise.
+/// Modules of the gateway, and their levels, as above.
 const GATE_LEVELS: &[(&str, u32)] = &[
     ("client", 0),
     ("coding", 0),
@@ -118,10 +118,10 @@ const GATE_LEVELS: &[(&str, u32)] = &[
     ("steps", 7),
 ];
 
-/// Where features are: one file each, and the table of them.
+/// The folder of features: one file each, and their table.
 const FEATURES: &str = "crates/gate/src/filter";
 
-/// Something that is not as it should be.
+/// A violation of a rule.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Finding {
     file: PathBuf,
@@ -145,7 +145,7 @@ pub(crate) fn check(root: &Path) -> io::Result<Vec<Finding>> {
     for file in &files {
         let text = match fs::read_to_string(root.join(file)) {
             Ok(text) => text,
-            // Pictures and other binary results have nothing for us to read.
+            // Pictures and other binary files are not checked.
             Err(error) if error.kind() == io::ErrorKind::InvalidData => continue,
             Err(error) => return Err(error),
         };
@@ -191,7 +191,7 @@ fn walk(root: &Path, folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> 
     Ok(())
 }
 
-/// Every source file opens by saying what it is for.
+/// Checks that every source file begins with its purpose.
 fn opening(file: &Path, text: &str) -> Option<String> {
     let name = file.file_name()?.to_str()?;
     let opener = match file.extension().and_then(|end| end.to_str()) {
@@ -207,7 +207,7 @@ fn opening(file: &Path, text: &str) -> Option<String> {
         .then(|| format!("opens without its purpose: begin with `{opener}` and a sentence"))
 }
 
-/// Unsafe code stays in the crates that argue it.
+/// Checks that unsafe code is only in the crates that may have it.
 fn unsafe_code(file: &Path, text: &str) -> Option<String> {
     let mut parts = file.components().map(|part| part.as_os_str().to_string_lossy());
     let in_crates = parts.next()? == "crates";
@@ -221,7 +221,7 @@ fn unsafe_code(file: &Path, text: &str) -> Option<String> {
     })
 }
 
-/// The hand-written models are floors: what they are compared with must not be in them.
+/// Checks that the hand-written models do not use an engine: they are the floor for comparisons.
 fn hand_written(file: &Path, text: &str) -> Option<String> {
     let inside =
         file.starts_with("crates/models/src/hand") || file == Path::new("crates/models/src/protocol.rs");
@@ -229,7 +229,7 @@ fn hand_written(file: &Path, text: &str) -> Option<String> {
         .then(|| "uses the engine: the hand-written models are the floor under it".to_string())
 }
 
-/// A module of this crate imports only from lower levels. (Cargo sees to that between crates only.)
+/// Checks that a module of this crate imports only from lower levels. (Cargo checks crates only.)
 fn inner_edges(krate: &str, levels: &[(&str, u32)], file: &Path, text: &str) -> Option<String> {
     let inside = file.strip_prefix("crates").ok()?.strip_prefix(krate).ok()?.strip_prefix("src").ok()?;
     let module = inside.components().next()?.as_os_str().to_str()?.trim_end_matches(".rs");
@@ -241,7 +241,7 @@ fn inner_edges(krate: &str, levels: &[(&str, u32)], file: &Path, text: &str) -> 
     let Some(own) = level(module) else {
         return Some(format!("module {module:?} of {krate} has no level: give it one in xtask/src/tidy.rs"));
     };
-    // Of a nested import only the first name counts, which is how they are written here.
+    // Of a nested import only the first name is checked, which suffices for the style used here.
     let imports = text.lines().filter_map(|line| line.trim_start().split_once("use crate::"));
     let names = imports.filter_map(|(_, path)| path.split(|c: char| !c.is_alphanumeric() && c != '_').next());
     names
@@ -252,8 +252,8 @@ fn inner_edges(krate: &str, levels: &[(&str, u32)], file: &Path, text: &str) -> 
         })
 }
 
-/// A feature's file names no other feature. (That no file outside names one, the
-/// compiler sees to: the modules are private.)
+/// Checks that a feature's file names no other feature. (The compiler checks that no other file names one:
+/// the modules are private.)
 fn feature_edges(file: &Path, text: &str) -> Option<String> {
     let inside = file.strip_prefix(FEATURES).ok()?;
     if inside == Path::new("mod.rs") {
@@ -275,7 +275,7 @@ fn manifest_of(file: &Path) -> Option<&str> {
     if is_manifest { folder.file_name()?.to_str() } else { None }
 }
 
-/// A crate imports only from lower levels.
+/// Checks that a crate imports only from lower levels.
 fn edges(folder: &str, manifest: &str) -> Vec<String> {
     let level = |name: &str| LEVELS.iter().find(|(known, _)| *known == name).map(|(_, level)| *level);
     let Some(own) = level(folder) else {
@@ -297,7 +297,7 @@ fn edges(folder: &str, manifest: &str) -> Vec<String> {
             continue;
         };
         match level(short) {
-            // Its own tests switch features on.
+            // A crate's own tests enable its features.
             _ if short == folder => {}
             Some(other) if other < own => {}
             Some(other) => {
@@ -315,8 +315,8 @@ fn edges(folder: &str, manifest: &str) -> Vec<String> {
     findings
 }
 
-/// One package has binaries. `cargo install --git URL` looks through every manifest of the repository, also
-/// outside the workspace, and refuses to choose between packages.
+/// Checks that only one package has binaries. `cargo install --git URL` reads every manifest of the
+/// repository, including those outside the workspace, and refuses to choose between packages.
 fn binaries(root: &Path, file: &Path, manifest: &str) -> Option<String> {
     let folder = file.parent()?;
     if file.file_name()? != "Cargo.toml" || folder == Path::new("crates/cli") {
@@ -331,7 +331,7 @@ fn binaries(root: &Path, file: &Path, manifest: &str) -> Option<String> {
     })
 }
 
-/// Relative links in documents lead somewhere.
+/// Checks that relative links in documents have a target.
 fn links(root: &Path, file: &Path, text: &str) -> Vec<String> {
     let folder = file.parent().unwrap_or(Path::new(""));
     let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
@@ -348,7 +348,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// The findings for a tree of the given files, as text.
+    /// Returns the findings for a tree of the given files, as text.
     fn findings(files: &[(&str, &str)]) -> Vec<String> {
         let root = tempfile::tempdir().unwrap();
         for (path, text) in files {

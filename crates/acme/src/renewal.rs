@@ -1,20 +1,21 @@
-//! When a certificate is renewed, and how long a failure is waited out: decisions without I/O and clock.
+//! Decides when to renew a certificate, and how long to wait after a failure; without I/O and without a
+//! clock.
 
 use serde::Deserialize;
 use std::time::{Duration, SystemTime};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-/// Longest wait after failures that no authority has asked for.
+/// Maximum pause after failures, unless the authority asks for more.
 const WAIT_MAX: Duration = Duration::from_secs(12 * 60 * 60);
-/// Longest wait that an authority may ask for.
+/// Maximum pause that an authority may ask for.
 const ASKED_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-/// Bounds of the time between two looks at the renewal information.
+/// Bounds of the interval between two checks of the renewal information.
 const LOOK: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(24 * 60 * 60));
-/// The same where the authority says nothing.
+/// The interval if the authority states none.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_secs(6 * 60 * 60);
 
-/// The time in which a certificate is valid.
+/// The validity period of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Life {
     pub(crate) begins: SystemTime,
@@ -26,27 +27,26 @@ impl Life {
         self.expires.duration_since(self.begins).unwrap_or_default()
     }
 
-    /// Returns when it is renewed, if the authority suggests nothing: at two thirds.
+    /// Returns the time of renewal if the authority suggests none: at two thirds of the validity.
     fn two_thirds(self) -> SystemTime {
         self.begins + self.span() / 3 * 2
     }
 
-    /// Returns when it is renewed. What the authority suggests counts, but not so late that no time would be
-    /// left for repeats.
+    /// Returns the time of renewal. A suggestion of the authority counts, but is limited so that time for
+    /// retries is left.
     pub(crate) fn renew(self, suggested: Option<SystemTime>) -> SystemTime {
         let last = self.expires.checked_sub(self.span() / 10).unwrap_or(self.begins);
         suggested.map_or_else(|| self.two_thirds(), |suggested| suggested.min(last))
     }
 
-    /// Returns the least time between two renewals: an authority that wants each new certificate renewed at
-    /// once would have it so forever.
+    /// Returns the minimum time between two renewals. Otherwise an authority that wants every new certificate
+    /// renewed at once would cause endless renewals.
     pub(crate) fn pause(self) -> Duration {
         (self.span() / 10).min(Duration::from_secs(60 * 60))
     }
 }
 
-/// Returns the window that an authority suggests in its renewal information (RFC 9773 §4.2); `None` if it is
-/// none.
+/// Parses the renewal window that an authority suggests (RFC 9773 §4.2); `None` if it is invalid.
 pub(crate) fn window(answer: &[u8]) -> Option<(SystemTime, SystemTime)> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -63,20 +63,20 @@ pub(crate) fn window(answer: &[u8]) -> Option<(SystemTime, SystemTime)> {
     moment(&start).zip(moment(&end)).filter(|(start, end)| start < end)
 }
 
-/// Returns a moment in the window that the authority suggests, evenly random (RFC 9773 §4.2). `share` is from
-/// 0 to 1.
+/// Returns a uniformly random moment in the suggested window (RFC 9773 §4.2). `share` is from 0 to 1.
 pub(crate) fn within(start: SystemTime, end: SystemTime, share: f64) -> SystemTime {
     let span = end.duration_since(start).unwrap_or_default();
     start + span.mul_f64(share.clamp(0.0, 1.0))
 }
 
-/// Returns how long until the renewal information is looked at again.
+/// Returns the time until the next check of the renewal information.
 pub(crate) fn look_again(asked: Option<Duration>) -> Duration {
     asked.unwrap_or(LOOK_AGAIN).clamp(LOOK.0, LOOK.1)
 }
 
-/// Returns how long to wait after this many failures in a row: doubled each time, spread over the upper half
-/// so that servers that failed together do not come back together, and not less than the authority asks for.
+/// Returns the pause after this many failures in a row. It doubles each time, is spread over its upper half
+/// so that servers that failed together do not retry together, and is not shorter than the authority asks
+/// for.
 pub(crate) fn wait(failures: u32, first: Duration, asked: Option<Duration>, share: f64) -> Duration {
     let doubled = first.saturating_mul(1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX));
     let whole = doubled.min(WAIT_MAX.max(first));

@@ -1,33 +1,33 @@
-//! What certificates are wanted, from which authority, and how names are proved.
+//! Settings: the certificates, the authority, and the method of the proof.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The directory of Let's Encrypt, an authority without charge.
+/// The directory URL of Let's Encrypt, a free authority.
 pub const DEFAULT_DIRECTORY: &str = "https://acme-v02.api.letsencrypt.org/directory";
 
-/// What certificates are wanted, and from where.
+/// Settings of the certificates and of their authority.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The certificates, each with its names: DNS names without a star, or addresses. None is empty.
     pub certificates: Vec<Vec<String>>,
-    /// A mail address that the authority may write to.
+    /// A mail address for messages of the authority.
     pub contact: Option<String>,
     /// The URL of the authority's directory.
     pub directory: String,
     /// A folder for the account's key and the certificates.
     pub state: PathBuf,
-    /// How names are proved.
+    /// The method of the proof.
     pub challenge: ChallengeKind,
-    /// A PEM file with the authorities that the directory's own certificate is verified with. `None`: those
-    /// of the system.
+    /// A PEM file with the authorities that verify the directory's own certificate. `None`: those of the
+    /// system.
     pub ca: Option<PathBuf>,
-    /// An account at the authority that the ACME account belongs to.
+    /// An account outside ACME that the ACME account is bound to.
     pub external: Option<External>,
-    /// The profile of the certificates, of those that the directory lists.
+    /// The profile of the certificates, one of those in the directory.
     pub profile: Option<String>,
-    /// The wait after a first failure. It doubles with each further one, to 12 hours.
+    /// The pause after a first failure. It doubles with each further one, up to 12 hours.
     pub retry: Duration,
 }
 
@@ -41,7 +41,7 @@ pub enum ChallengeKind {
 }
 
 impl ChallengeKind {
-    /// Returns the word of the protocol.
+    /// Returns the name in the protocol.
     pub fn as_str(self) -> &'static str {
         match self {
             ChallengeKind::Http01 => "http-01",
@@ -50,7 +50,7 @@ impl ChallengeKind {
     }
 }
 
-/// An account outside ACME that some authorities want (external account binding, RFC 8555 §7.3.4).
+/// An account outside ACME that some authorities require (external account binding, RFC 8555 §7.3.4).
 #[derive(Clone, PartialEq, Eq)]
 pub struct External {
     /// The identifier of its key.

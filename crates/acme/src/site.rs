@@ -1,4 +1,5 @@
-//! What a server does for the keeper of its certificates: answers challenges, takes certificates, reports.
+//! The server's part in the renewal of its certificates: answering challenges, installing certificates,
+//! reporting.
 
 use crate::settings::ChallengeKind;
 use aws_lc_rs::digest::{SHA256, digest};
@@ -11,36 +12,36 @@ use time::format_description::well_known::Rfc3339;
 
 /// The server that the certificates are for.
 pub trait Site: Send + Sync + 'static {
-    /// Answers a challenge from now on.
+    /// Begins to answer a challenge.
     ///
     /// # Errors
-    /// It cannot, and why.
+    /// The challenge cannot be answered: the reason.
     fn answer(&self, challenge: &Challenge) -> Result<(), String>;
 
-    /// Answers a challenge no more.
+    /// Stops answering a challenge.
     fn forget(&self, challenge: &Challenge);
 
-    /// Uses these certificates from now on: all that are kept.
+    /// Installs these certificates: all that are kept.
     ///
     /// # Errors
-    /// One cannot be used: those of before stay in force.
+    /// A certificate cannot be used. The previous ones stay in force.
     fn install(&self, pairs: Vec<Pair>) -> Result<(), String>;
 
-    /// Reports what happened.
+    /// Reports an event.
     fn report(&self, event: Event);
 }
 
-/// A challenge of the authority's.
+/// A challenge of the authority.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Challenge {
-    /// How the name is proved.
+    /// The method of the proof.
     pub kind: ChallengeKind,
     /// The name or address.
     pub name: String,
-    /// What the authority asks for: letters, digits, `-` and `_` only.
+    /// The token of the authority: letters, digits, `-` and `_` only.
     pub token: String,
-    /// What the answer is made of.
+    /// The key authorization, from which the answer is made.
     pub authorization: String,
 }
 
@@ -48,15 +49,15 @@ impl Challenge {
     /// Returns the certificate that answers a TLS-ALPN-01 challenge.
     ///
     /// # Errors
-    /// The name is none.
+    /// The name is neither a DNS name nor an address.
     pub fn pair(&self) -> Result<Pair, String> {
         let digest = digest(&SHA256, self.authorization.as_bytes());
         let digest = digest.as_ref().try_into().map_err(|_| "SHA-256 has 32 bytes")?;
         ringroad_tls::challenge_pair(&self.name, digest)
     }
 
-    /// Returns the name that the authority's TLS handshake asks for: of an address, the one of its reverse
-    /// look-up (RFC 8738 §6).
+    /// Returns the server name in the authority's TLS handshake: for an address, that of its reverse look-up
+    /// (RFC 8738 §6).
     pub fn server_name(&self) -> String {
         match self.name.parse() {
             Ok(IpAddr::V4(address)) => {
@@ -75,7 +76,7 @@ impl Challenge {
     }
 }
 
-/// What happened to a certificate.
+/// An event of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
@@ -83,7 +84,7 @@ pub enum Event {
     Obtained {
         /// Its names.
         names: Vec<String>,
-        /// Until when it is valid.
+        /// End of its validity.
         expires: SystemTime,
         /// When it will be renewed, unless the authority wants it earlier.
         renew: SystemTime,
@@ -92,25 +93,26 @@ pub enum Event {
     TakenOver {
         /// Its names.
         names: Vec<String>,
-        /// Until when it is valid.
+        /// End of its validity.
         expires: SystemTime,
     },
-    /// It was obtained and is in force, and could not be written into the state folder. That is tried again.
+    /// It was obtained and is in force, but could not be written into the state folder. Writing is tried
+    /// again.
     NotKept {
         /// Its names.
         names: Vec<String>,
-        /// Why not.
+        /// The reason.
         why: String,
     },
-    /// It could not be obtained. One that is there stays in force.
+    /// It could not be obtained. An existing one stays in force.
     Failed {
         /// Its names.
         names: Vec<String>,
-        /// What was attempted, and what came of it.
+        /// The step, and its error.
         why: String,
         /// How long the keeper waits before it tries again.
         again: Duration,
-        /// Until when the one that is there is valid.
+        /// End of the validity of the existing one.
         expires: Option<SystemTime>,
     },
 }
@@ -149,7 +151,7 @@ impl fmt::Display for Event {
     }
 }
 
-/// A time as RFC 3339 writes it, without parts of seconds.
+/// A time in the form of RFC 3339, without fractions of seconds.
 struct Date(SystemTime);
 
 impl fmt::Display for Date {

@@ -1,8 +1,8 @@
-//! The state folder: the account's key, certificates with their keys, and what failed last.
+//! The state folder: the account's key, certificates with their keys, and the last failures.
 //!
-//! Each authority has a folder in it. A certificate and its key are one file, so that the two never differ.
-//! Files are readable by their owner alone and replaced as a whole: a process that is killed leaves the old
-//! one or the new one.
+//! It has a folder for each authority. A certificate and its key are one file, so that the two always match.
+//! Files are readable by their owner only, and replaced as a whole: after a kill either the old or the new
+//! file exists.
 
 use crate::key::AccountKey;
 use crate::settings::Settings;
@@ -40,22 +40,21 @@ impl std::error::Error for StateError {
     }
 }
 
-/// What the state folder has for some settings.
+/// Contents of the state folder for some settings.
 #[derive(Debug, Default)]
 pub struct Stored {
-    /// The certificates. For one that is not there yet, others of the same authority with some of its names
-    /// stand in.
+    /// The certificates. For a missing one, others of the same authority with some of its names are used.
     pub pairs: Vec<Pair>,
     /// Why some of them cannot be used.
     pub bad: Vec<BadPair>,
-    /// All certificates are there, and nothing can be written: they cannot be renewed.
+    /// Set if all certificates exist and nothing can be written, so that they cannot be renewed.
     pub unwritable: Option<StateError>,
 }
 
-/// Reads what the state folder has for these settings. The folder is made if it is not there.
+/// Reads the contents of the state folder for these settings. Makes the folder if it is missing.
 ///
 /// # Errors
-/// It cannot be made, or nothing can be written there and a certificate is missing.
+/// The folder cannot be made; or nothing can be written there, and a certificate is missing.
 pub fn stored(settings: &Settings) -> Result<Stored, StateError> {
     let folder = Folder::of(settings);
     let prepared = folder.make_room();
@@ -71,14 +70,14 @@ pub fn stored(settings: &Settings) -> Result<Stored, StateError> {
         }
     }
     let unwritable = prepared.err().map(|why| StateError { folder: settings.state.clone(), why });
-    // A disk that is full is no reason to serve nothing: renewal tells it again.
+    // A full disk does not prevent serving. The renewal reports it again.
     if held == settings.certificates.len() {
         return Ok(Stored { unwritable, ..stored });
     }
     unwritable.map_or(Ok(stored), Err)
 }
 
-/// More than a certificate with its chain and its key has.
+/// Upper bound for the size of a certificate with its chain and key, in bytes.
 const ROOM_BYTES: usize = 32 * 1024;
 
 /// The folder of one authority.
@@ -113,7 +112,7 @@ impl AccountFile {
     }
 }
 
-/// What failed last, for the next start: a server that is started again and again asks no more often.
+/// The last failures, for the next start: a server that is restarted repeatedly does not ask more often.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Failures {
     pub(crate) count: u32,
@@ -128,7 +127,7 @@ impl Failures {
     }
 
     pub(crate) fn again(self) -> SystemTime {
-        // A file with a time that no clock can have counts as none.
+        // A time beyond the clock's range counts as none.
         UNIX_EPOCH.checked_add(Duration::from_secs(self.again)).unwrap_or(UNIX_EPOCH)
     }
 }
@@ -141,7 +140,7 @@ impl Folder {
         Folder { path: settings.state.join(name) }
     }
 
-    /// Makes the folder, and sees that a certificate can be written there.
+    /// Makes the folder, and checks that a certificate can be written there.
     pub(crate) fn prepare(&self) -> Result<(), String> {
         self.make_room().map_err(|why| format!("write, on {}: {why}", self.path.display()))
     }
@@ -149,7 +148,7 @@ impl Folder {
     fn make_room(&self) -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.path)?;
         let probe = self.path.join(format!(".probe-{}-{}", std::process::id(), unique()));
-        // An empty file is made on a full disk as well.
+        // On a full disk, an empty file can still be made.
         let written = write(&probe, &[0; ROOM_BYTES]);
         let removed = fs::remove_file(probe);
         written.and(removed)
@@ -170,7 +169,7 @@ impl Folder {
         self.replace("account.json", &text)
     }
 
-    /// Returns where the certificate with these names is.
+    /// Returns the path of the certificate with these names.
     fn file(&self, names: &[String], end: &str) -> String {
         let mut sorted: Vec<_> = names.iter().map(|name| name.to_ascii_lowercase()).collect();
         sorted.sort();
@@ -181,7 +180,7 @@ impl Folder {
     /// Returns the certificate with these names; `None` if there is none.
     pub(crate) fn certificate(&self, names: &[String]) -> Result<Option<Kept>, BadPair> {
         let path = self.path.join(self.file(names, "pem"));
-        // Where this cannot be told, that is why the certificate is not used: it may be there.
+        // If this fails, the failure is the reason why the certificate is not used: it may exist.
         match path.try_exists() {
             Ok(true) => self.read(&path).map(Some),
             Ok(false) => Ok(None),
@@ -196,7 +195,7 @@ impl Folder {
         Ok(Kept { pair, issued })
     }
 
-    /// Certificates that are still valid and cover some of these names: those of before the names changed.
+    /// Returns valid certificates that cover some of these names: those from before the names changed.
     pub(crate) fn stand_ins(&self, names: &[String]) -> Vec<Pair> {
         let mut found = Vec::new();
         let mut missing: Vec<_> = names.iter().collect();
@@ -218,7 +217,7 @@ impl Folder {
         found
     }
 
-    /// Keeps a certificate with its key.
+    /// Stores a certificate with its key.
     pub(crate) fn save_certificate(&self, names: &[String], chain: &str, key: &str) -> Result<(), String> {
         let text = format!("{}\n{}\n", key.trim_end(), chain.trim_end());
         self.replace(&self.file(names, "pem"), text.as_bytes())
@@ -229,7 +228,7 @@ impl Folder {
         serde_json::from_slice(&bytes).unwrap_or_default()
     }
 
-    /// Keeps what failed; nothing is kept of none.
+    /// Stores the last failures; removes the file if there are none.
     pub(crate) fn save_failures(&self, names: &[String], failures: Failures) -> Result<(), String> {
         let file = self.file(names, "json");
         if failures == Failures::default() {
@@ -263,7 +262,7 @@ impl Folder {
             let _ = fs::remove_file(&new);
         }
         written.map_err(of_file)?;
-        // The name is on the disk as well.
+        // Syncs the folder, so that the name is on the disk too.
         File::open(&self.path).and_then(|folder| folder.sync_all()).map_err(of_file)
     }
 }
@@ -275,13 +274,13 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Returns a number that no other file of this process has.
+/// Returns a number that is unique in this process.
 fn unique() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Returns a name as it may be in a file's name.
+/// Returns a name in a form for file names.
 fn plain(name: &str) -> String {
     let one = |byte: char| match byte {
         'a'..='z' | '0'..='9' | '-' | '.' => byte,

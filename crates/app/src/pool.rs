@@ -1,9 +1,9 @@
-//! One application: its workers as threads of the server see them, and the choice among them.
+//! One application: its workers as the server's threads see them, and the dispatch of requests.
 //!
-//! All choices are under one lock, which a request takes twice: for its [`Ticket`], and when that is dropped.
-//! A ticket is held until the worker has finished with the request, also where the client has left: so a
-//! worker never gets more requests than it can have at once. Requests that find no worker wait in one queue,
-//! oldest first.
+//! Dispatch is under one lock, which a request takes twice: for its [`Ticket`], and when that is dropped. A
+//! ticket is held until the worker has finished with the request, even if the client has left, so a worker
+//! never has more requests than its concurrency. Requests without a free worker wait in one queue, oldest
+//! first.
 
 use crate::control::Control;
 use crate::fcgi::Responder;
@@ -30,10 +30,10 @@ use std::task::{Context, Poll, Waker};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Takes lines that are worth telling: what workers print, and what becomes of them.
+/// Receives lines for the log: output of workers, and changes of their state.
 pub type Say = Arc<dyn Fn(String) + Send + Sync>;
 
-/// An application with its workers. Dropped, it stops them.
+/// An application with its workers. Dropping it stops them.
 #[derive(Debug)]
 pub struct Pool {
     shared: Arc<Shared>,
@@ -55,25 +55,25 @@ impl fmt::Debug for Telling {
 pub struct Worker {
     pub(crate) id: u64,
     pub(crate) slot: u32,
-    /// Requests at once.
+    /// Maximum number of concurrent requests.
     pub(crate) concurrency: u32,
     pub(crate) reach: Reach,
     pub(crate) in_flight: AtomicU32,
-    /// WebSockets that it has accepted: they take no place of a request.
+    /// WebSockets that it has accepted. They do not count as requests.
     pub(crate) sockets: AtomicU32,
-    /// It accepts WebSockets.
+    /// Whether it accepts WebSockets.
     pub(crate) takes_sockets: bool,
     pub(crate) served: AtomicU64,
     pub(crate) busy_ns: AtomicU64,
     /// Gets no more requests.
     pub(crate) draining: AtomicBool,
-    /// Cancelled when its code is old in development.
+    /// Cancelled in development when its code is outdated.
     pub(crate) parting: CancellationToken,
-    /// What it prints, if it has one request at a time and does not mark its lines itself.
+    /// Its output, if it has one request at a time and does not mark its lines itself.
     pub(crate) printed: Option<Arc<Printed>>,
 }
 
-/// How requests get to a worker.
+/// The transport of requests to a worker.
 #[derive(Debug)]
 pub(crate) enum Reach {
     /// Frames over links that are sent to it.
@@ -102,7 +102,7 @@ impl Worker {
         self.takes_sockets
     }
 
-    /// Returns the socket of one that speaks HTTP.
+    /// Returns the socket of an HTTP worker.
     pub fn http_socket(&self) -> Option<&std::path::Path> {
         match &self.reach {
             Reach::Http(path) => Some(path),
@@ -110,13 +110,13 @@ impl Worker {
         }
     }
 
-    /// Cancelled when the code has changed in development and another worker has the new one: streams of
-    /// events and WebSockets end, so that open pages come again to that.
+    /// Returns a token that is cancelled in development when the code has changed and another worker has the
+    /// new code: event streams and WebSockets end, so that open pages reconnect to that worker.
     pub fn parting(&self) -> &CancellationToken {
         &self.parting
     }
 
-    /// Returns the FastCGI server that it is, if it is one.
+    /// Returns the FastCGI server, if the worker is one.
     pub fn responder(&self) -> Option<&Arc<Responder>> {
         match &self.reach {
             Reach::FastCgi(responder) => Some(responder),
@@ -124,7 +124,7 @@ impl Worker {
         }
     }
 
-    /// Returns the relay of one that speaks goridge.
+    /// Returns the relay of a goridge worker.
     pub(crate) fn relay(&self) -> Option<Arc<Relay>> {
         match &self.reach {
             Reach::Goridge(relay) => Some(Arc::clone(relay)),
@@ -132,7 +132,7 @@ impl Worker {
         }
     }
 
-    /// Names the request that it gets, for the lines that it prints. That ends with its ticket.
+    /// Sets the request that its printed lines belong to, until the end of its ticket.
     pub fn set_request(&self, id: &str) {
         if let Some(printed) = &self.printed {
             printed.turn(id);
@@ -146,7 +146,7 @@ pub(crate) fn next_id() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// What threads of the server and the supervisor share.
+/// State that the server's threads and the supervisor share.
 pub(crate) struct Shared {
     pub(crate) state: Mutex<State>,
     /// Wakes the supervisor.
@@ -160,28 +160,28 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// What is under the lock.
+/// State under the lock.
 pub(crate) struct State {
     pub(crate) settings: Arc<Settings>,
-    /// Those that get requests, by slot.
+    /// Workers that get requests, by slot.
     pub(crate) workers: Vec<Arc<Worker>>,
     waiting: VecDeque<Arc<Waiter>>,
     turn: usize,
-    /// Slots there are, of which some may have no worker at the moment.
+    /// Number of slots, of which some may have no worker now.
     pub(crate) slots: u32,
     /// Why no worker can be started.
     pub(crate) trouble: Option<Trouble>,
     pub(crate) stopping: bool,
     pub(crate) commands: Vec<Command>,
-    /// Workers that did not give up a request that was too late.
+    /// Workers that did not abandon an overdue request.
     pub(crate) stuck: Vec<u64>,
     /// Workers that have broken their protocol, and how.
     pub(crate) broken: Vec<(u64, String)>,
-    /// Workers that want to end.
+    /// Workers that asked to end.
     pub(crate) leaving: Vec<u64>,
-    /// Workers that threads of the server have found gone.
+    /// Workers that the server's threads found dead.
     pub(crate) lost: Vec<u64>,
-    /// Since when requests wait.
+    /// When requests began to wait.
     pub(crate) waiting_since: Option<Instant>,
     /// Requests each second, smoothed.
     pub(crate) rate: f64,
@@ -194,13 +194,13 @@ pub(crate) struct Trouble {
     pub(crate) next_try: Instant,
 }
 
-/// A wish to the supervisor.
+/// A command to the supervisor.
 pub(crate) enum Command {
     /// New workers of these settings, or of the same; the answer comes when they serve.
     Reload(Option<Box<Settings>>, mpsc::Sender<Result<String, String>>),
     /// The process of a slot, or all; the answer comes when they are replaced.
     Restart(Option<SlotId>, mpsc::Sender<Result<String, String>>),
-    /// So many workers, and so many task workers, where there is a number.
+    /// The new numbers of workers and of task workers, where given.
     Scale(Option<usize>, Option<usize>, mpsc::Sender<Result<String, String>>),
     Status(mpsc::Sender<Status>),
 }
@@ -219,7 +219,7 @@ struct Given {
 }
 
 impl Waiter {
-    /// Returns whether it does not take any worker that is free.
+    /// Returns whether it accepts only some of the free workers.
     fn is_choosy(&self) -> bool {
         self.key.is_some() || !self.excluded.is_empty()
     }
@@ -228,31 +228,31 @@ impl Waiter {
 /// Why a request gets no worker.
 #[derive(Clone, Debug)]
 pub struct Refused {
-    /// Which counter it belongs to.
+    /// The counter that it belongs to.
     pub(crate) because: Rejected,
     /// What happened, for the log.
     pub why: String,
-    /// When to come again.
+    /// When the client should retry.
     pub retry_after: Duration,
-    /// What the application printed last, where it cannot be started.
+    /// The application's last output, if it cannot be started.
     pub trouble: Option<String>,
 }
 
 impl Refused {
-    /// Returns when to come again, in whole seconds, for `Retry-After`.
+    /// Returns when the client should retry, in whole seconds, for `Retry-After`.
     pub fn seconds(&self) -> u64 {
         let whole = self.retry_after.as_secs();
         (whole + u64::from(self.retry_after.subsec_nanos() > 0)).max(1)
     }
 }
 
-/// The right to give a request to a worker; dropped when the worker has finished with it.
+/// The permission to give a request to a worker. Dropped when the worker has finished with it.
 #[derive(Debug)]
 pub struct Ticket {
     shared: Arc<Shared>,
     worker: Arc<Worker>,
     begun: Instant,
-    /// It is for a WebSocket that was accepted, and holds no place.
+    /// Whether it is for an accepted WebSocket, and does not count as a request.
     is_socket: bool,
 }
 
@@ -262,7 +262,7 @@ impl Ticket {
         &self.worker
     }
 
-    /// Returns when it was given.
+    /// Returns when it was issued.
     pub fn begun(&self) -> Instant {
         self.begun
     }
@@ -272,7 +272,7 @@ impl Ticket {
         Arc::clone(&self.shared.state().settings)
     }
 
-    /// Reports that the worker did not give up a request in time: it is killed.
+    /// Reports that the worker did not abandon a request in time: it is killed.
     pub(crate) fn stuck(&self) {
         self.shared.state().stuck.push(self.worker.id);
         self.shared.wake();
@@ -284,7 +284,7 @@ impl Ticket {
         self.shared.wake();
     }
 
-    /// Returns what reports the end of the worker.
+    /// Returns the handle that reports the end of the worker.
     pub(crate) fn lifeline(&self) -> Lifeline {
         Lifeline { shared: Arc::clone(&self.shared), worker: Arc::clone(&self.worker) }
     }
@@ -304,7 +304,8 @@ impl Ticket {
         self.is_socket
     }
 
-    /// The WebSocket was accepted. It may last for days, so it gives its place to a request.
+    /// Marks the ticket as that of an accepted WebSocket. It may last for days, so it no longer counts as a
+    /// request.
     pub(crate) fn becomes_socket(&mut self) {
         if !std::mem::replace(&mut self.is_socket, true) {
             self.worker.sockets.fetch_add(1, Ordering::Relaxed);
@@ -332,9 +333,8 @@ impl Ticket {
     }
 }
 
-/// Reports what a link to a worker has found. The supervisor hears of the end of a process later than the
-/// threads that talk to it: until then the choice would fall on a dead worker again and again, because it has
-/// nothing to do.
+/// Reports the state of a link to a worker. The threads that use a worker notice its end earlier than the
+/// supervisor. Until then dispatch would choose the dead worker again and again, because it is idle.
 #[derive(Debug)]
 pub(crate) struct Lifeline {
     shared: Arc<Shared>,
@@ -342,16 +342,16 @@ pub(crate) struct Lifeline {
 }
 
 impl Lifeline {
-    /// The worker has closed a link, or does not take one: it gets no more requests.
+    /// Reports that the worker closed a link or refuses one: it gets no more requests.
     pub(crate) fn is_gone(&self) {
-        // One that was told to end closes its links.
+        // A worker that was told to end closes its links.
         if !self.worker.draining.swap(true, Ordering::Relaxed) {
             self.shared.state().lost.push(self.worker.id);
             self.shared.wake();
         }
     }
 
-    /// The worker has broken its protocol: it gets no more requests and is killed.
+    /// Reports that the worker broke its protocol: it gets no more requests and is killed.
     pub(crate) fn is_broken(&self, why: String) {
         self.worker.draining.store(true, Ordering::Relaxed);
         self.shared.state().broken.push((self.worker.id, why));
@@ -370,12 +370,12 @@ impl Drop for Ticket {
 }
 
 impl State {
-    /// Gives workers to requests that wait. Returns what is to be woken without the lock.
+    /// Assigns workers to waiting requests. Returns the wakers to be called without the lock.
     pub(crate) fn serve_waiting(&mut self, shared: &Arc<Shared>) -> Vec<Waker> {
         let mut wakers = Vec::new();
         let mut at = 0;
         while let Some(waiter) = self.waiting.get(at).cloned() {
-            // Without a preference the first that waits stands for all.
+            // The first waiting request without a preference represents all of them.
             match self.choose(waiter.key, &waiter.excluded) {
                 Some(worker) => {
                     self.waiting.remove(at);
@@ -407,7 +407,7 @@ impl State {
     }
 
     fn refusal(&self, because: Rejected, why: &str) -> Refused {
-        // Those that wait are answered or refused by then, so it is another line.
+        // The present requests are answered or refused by then, so the queue has others.
         let most = self.settings.queue_timeout.as_secs_f64().clamp(1.0, 60.0);
         let measured = (self.waiting.len().max(1) as f64 / self.rate.max(0.1)).clamp(1.0, most);
         let (retry_after, trouble) = match &self.trouble {
@@ -420,7 +420,7 @@ impl State {
         Refused { because, why: why.to_owned(), retry_after, trouble }
     }
 
-    /// Returns a worker with a free place, as the dispatch says. The caller takes the place with a ticket.
+    /// Returns a worker with a free place, by the dispatch rule. The caller occupies it with a ticket.
     fn choose(&mut self, key: Option<u64>, excluded: &[u64]) -> Option<Arc<Worker>> {
         let busy = |worker: &Worker| worker.in_flight.load(Ordering::Relaxed);
         let load = |worker: &Worker| busy(worker).saturating_add(worker.sockets.load(Ordering::Relaxed));
@@ -429,8 +429,9 @@ impl State {
         };
         let free = |worker: &&Arc<Worker>| open(worker) && busy(worker) < worker.concurrency;
         if let Some(key) = key {
-            // Rendezvous: over numbers of slots, so that a worker that was replaced keeps its clients. A slot
-            // without a worker has the place of the next in the order; one that is full is waited for.
+            // Rendezvous hashing over slot numbers, so that a replaced worker keeps its clients. A slot
+            // without a worker is represented by the next in the order. If the worker is full, the request
+            // waits.
             let ranked = self.workers.iter().filter(open);
             let best = ranked.max_by_key(|worker| mix(key ^ mix(u64::from(worker.slot) + 1)))?;
             return free(&best).then(|| Arc::clone(best));
@@ -442,7 +443,7 @@ impl State {
         let chosen = match dispatch {
             Dispatch::Turns => in_turn.into_iter().find(|worker| free(worker)).cloned(),
             Dispatch::Least => in_turn.filter(free).min_by_key(|worker| load(worker)).cloned(),
-            // By slot: the first ones stay warm, the last ones may stop.
+            // By slot number: the first ones stay warm, and the last ones may be stopped.
             _ => self.workers.iter().filter(free).min_by_key(|worker| load(worker)).cloned(),
         };
         if let Some(chosen) = &chosen
@@ -455,7 +456,7 @@ impl State {
     }
 }
 
-/// SplitMix64's finaliser: every bit of the input changes half of the output's.
+/// The finaliser of SplitMix64: each bit of the input changes half of the output bits.
 pub(crate) fn mix(number: u64) -> u64 {
     let number = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -484,7 +485,7 @@ impl Shared {
     }
 
     pub(crate) fn wake(&self) {
-        // Full only with 2^64 wakes that were not read: then the supervisor is awake.
+        // Fails only with 2^64 unread wakes, and the supervisor is awake then.
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 
@@ -502,7 +503,7 @@ impl Pool {
     /// Starts an application: its workers begin at once, and requests wait for them.
     ///
     /// # Errors
-    /// The supervisor's thread or descriptors cannot be had.
+    /// The supervisor's thread or its descriptors cannot be created.
     pub fn start(settings: Settings, say: Say) -> io::Result<Pool> {
         let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let shared = Arc::new(Shared {
@@ -529,19 +530,19 @@ impl Pool {
         Ok(Pool { shared, say: Telling(say), thread: Mutex::new(Some(thread)) })
     }
 
-    /// Returns what it is.
+    /// Returns the present settings.
     pub fn settings(&self) -> Arc<Settings> {
         Arc::clone(&self.shared.state().settings)
     }
 
-    /// Tells a line of this application.
+    /// Writes a line of this application to the log.
     pub fn say(&self, line: String) {
         (self.say.0)(line);
     }
 
-    /// Returns a worker for a request. `key` is what sticky dispatch goes by (see [`Pool::sticks`]);
-    /// `excluded` are workers that had the request already. A request that is repeated so has waited before:
-    /// it is the next, also where the queue is full.
+    /// Returns a worker for a request. `key` is the key of sticky dispatch (see [`Pool::sticks`]). `excluded`
+    /// are workers that had the request already: a repeated request has waited before, so it is the next one,
+    /// even if the queue is full.
     pub fn take(&self, key: Option<u64>, excluded: &[u64]) -> Take {
         Take {
             shared: Arc::clone(&self.shared),
@@ -553,13 +554,13 @@ impl Pool {
         }
     }
 
-    /// Returns whether the dispatch wants a key.
+    /// Returns whether dispatch uses a key.
     pub fn sticks(&self) -> bool {
         let dispatch = &self.shared.state().settings.dispatch;
         !matches!(dispatch, Dispatch::Idle | Dispatch::Turns | Dispatch::Least)
     }
 
-    /// Counters for metrics and for what the server sees.
+    /// Returns counters for metrics and for the server.
     pub fn counts(&self) -> &Counts {
         &self.shared.counts
     }
@@ -584,17 +585,17 @@ impl Pool {
         self.ask(command).unwrap_or_else(|| Err("the application stops".to_owned()))
     }
 
-    /// Starts new workers, of other settings if there are some, and stops the old ones when all new ones
-    /// serve. Waits for that.
+    /// Starts new workers, with these settings if given, and stops the old ones when all new ones serve.
+    /// Waits for that.
     ///
     /// # Errors
-    /// A new worker did not become ready: nothing has changed. The text has the last lines of its standard
-    /// error.
+    /// A new worker did not become ready, and nothing has changed. The text has the last lines of its
+    /// standard error.
     pub fn reload(&self, settings: Option<Settings>) -> Result<String, String> {
         self.ordered(|tell| Command::Reload(settings.map(Box::new), tell))
     }
 
-    /// Does the same without waiting: what becomes of it is said.
+    /// Works as [`reload`](Self::reload) without waiting. The result is logged.
     pub fn begin_reload(&self, settings: Option<Settings>) {
         let (tell, _) = mpsc::channel();
         self.shared.state().commands.push(Command::Reload(settings.map(Box::new), tell));
@@ -617,7 +618,7 @@ impl Pool {
         self.ordered(|tell| Command::Scale(workers, tasks, tell))
     }
 
-    /// Returns how it is.
+    /// Returns the status.
     pub fn status(&self) -> Option<Status> {
         self.ask(Command::Status)
     }
@@ -652,7 +653,7 @@ impl Pool {
         self.shared.wake();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
-            // A panic of the supervisor has been printed; its processes died with its thread.
+            // A panic of the supervisor was printed; its processes ended with its thread.
             let _ = thread.join();
         }
     }
@@ -710,13 +711,13 @@ impl Future for Take {
                 let refused = state.refusal(Rejected::Stopping, "the application stops");
                 return this.refuse(refused);
             }
-            // In development a broken release is shown, not the one before it.
+            // In development a broken release is shown, not the previous one.
             if state.settings.dev && state.trouble.is_some() {
                 let refused = state.refusal(Rejected::NoWorker, "the application does not start");
                 return this.refuse(refused);
             }
-            // What waits already comes first. What has waited before, or has a key of its own, may have a
-            // place all the same, and what does not take any worker holds the others up no longer than that.
+            // Waiting requests come first. A repeated request and one with a key may get a place
+            // nevertheless. A request that accepts only some workers does not block the others.
             let repeated = !this.excluded.is_empty();
             let first = repeated || this.key.is_some() || state.waiting.iter().all(|one| one.is_choosy());
             if first && let Some(worker) = state.choose(this.key, &this.excluded) {
@@ -742,7 +743,7 @@ impl Future for Take {
             }
             if state.waiting_since.is_none() {
                 state.waiting_since = Some(this.begun);
-                // It may start another worker.
+                // The supervisor may start another worker.
                 shared.wake();
             }
             let mut sleep = Box::pin(ringroad_engine::time::sleep(state.settings.queue_timeout));
@@ -780,7 +781,7 @@ impl Future for Take {
 }
 
 impl Take {
-    /// Leaves the queue. A ticket that was given meanwhile goes to the next.
+    /// Leaves the queue. A ticket that was issued meanwhile goes to the next request.
     fn leave(&mut self) {
         let Some(waiter) = self.waiter.take() else { return };
         let mut state = self.shared.state();

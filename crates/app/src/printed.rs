@@ -1,8 +1,8 @@
-//! What a worker prints that has one request at a time and does not say to which request a line belongs.
+//! Assigns printed lines to requests, for a worker with one request at a time that does not mark its lines.
 //!
-//! What it printed before it answered is in its pipes when the answer is here. So the server notes how much
-//! is in them where a request begins and where it ends: what comes between is that request's, whenever it is
-//! read.
+//! Output printed before the answer is in the worker's pipes when the answer arrives. So the server records
+//! how many bytes are in the pipes at the beginning and end of a request. The bytes between belong to that
+//! request, whenever they are read.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -16,7 +16,7 @@ pub(crate) struct Printed(Mutex<Pipes>);
 #[derive(Debug)]
 struct Pipes {
     pipes: [Pipe; 2],
-    /// What is printed now belongs to this request; empty: to none.
+    /// The request that present output belongs to; empty: none.
     request: String,
 }
 
@@ -25,7 +25,7 @@ struct Pipe {
     file: Option<Arc<File>>,
     /// Bytes that were read.
     read: u64,
-    /// Up to where what was printed belongs to which request, where that is not the present one.
+    /// For earlier output: up to which byte it belongs to which request.
     before: VecDeque<(u64, String)>,
 }
 
@@ -43,19 +43,19 @@ impl Pipe {
 }
 
 impl Printed {
-    /// Reads from these pipes, which nothing else reads.
+    /// Reads from these pipes. No other code reads them.
     pub(crate) fn new(out: Option<&Arc<File>>, err: Option<&Arc<File>>) -> Printed {
         let pipes = [Pipe::new(out), Pipe::new(err)];
         Printed(Mutex::new(Pipes { pipes, request: String::new() }))
     }
 
-    /// Has what is printed from here on belong to a request; to none, if that is empty.
+    /// Assigns the output from here on to a request; to none if `request` is empty.
     pub(crate) fn turn(&self, request: &str) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Pipes { pipes, request: present } = &mut *all;
         for pipe in pipes {
             let Some(file) = &pipe.file else { continue };
-            // Linux answers this for any pipe.
+            // Linux supports this for every pipe.
             let unread = rustix::io::ioctl_fionread(file).unwrap_or(0);
             let end = pipe.read + unread;
             if end > pipe.before.back().map_or(pipe.read, |(end, _)| *end) {
@@ -66,11 +66,11 @@ impl Printed {
         present.push_str(request);
     }
 
-    /// Reads what is there of a pipe. `part` gets each part with its request; parts of different requests
-    /// follow one another even where no line ends between them.
+    /// Reads the available bytes of a pipe. `part` gets each part with its request. Parts of different
+    /// requests follow each other even if no line ends between them.
     ///
     /// # Errors
-    /// Nothing is there now.
+    /// No bytes are available now.
     pub(crate) fn read(
         &self,
         which: Which,

@@ -1,8 +1,8 @@
-//! A process as it is started: its command, its descriptors, its environment.
+//! Starting a process: its command, descriptors and environment.
 //!
 //! Descriptor 3 is the control link (RWP) or a listening socket (HTTP), 4 the runner's source. Standard input
-//! is empty, standard output and error are pipes. Each process has a group of its own: Ctrl-C in a terminal
-//! reaches only this program, and a kill reaches what the worker has started.
+//! is empty; standard output and error are pipes. Each process has its own process group: Ctrl-C in a
+//! terminal reaches only this program, and a kill also reaches the worker's children.
 
 use crate::control::{CONTROL_ENV, Control};
 use crate::php;
@@ -27,19 +27,20 @@ use std::sync::Arc;
 /// The runner for Python.
 const PYTHON: &str = include_str!("../../../runners/python/ringroad_runner.py");
 
-/// How much lower the priority of a process is while nothing waits for it (nice(2)): it gets a tenth of a
-/// processor that others want as well.
+/// How much the priority of a process is lowered while no request waits for it (nice(2)). It then gets about
+/// a tenth of a contended CPU.
 const LOWER_BY: i32 = 10;
 
-/// Runs it from descriptor 4. The name in angle brackets is no file: tracebacks look for no source.
+/// Runs the source at descriptor 4. The name in angle brackets is not a file, so tracebacks look for no
+/// source.
 const START: &str = "exec(compile(open(4, encoding='utf-8').read(), '<ringroad>', 'exec'))";
 
-/// A process that was started.
+/// A started process.
 #[derive(Debug)]
 pub(crate) struct Process {
-    /// `None`: it was forked by a mold.
+    /// `None` if a mold forked it.
     child: Option<Child>,
-    /// Not known until a forked process has said HELLO.
+    /// Unknown until a forked process has sent HELLO.
     pid: Option<Pid>,
     pidfd: Option<OwnedFd>,
     pub(crate) out: Option<Arc<File>>,
@@ -47,7 +48,7 @@ pub(crate) struct Process {
     is_lowered: bool,
 }
 
-/// What is the same for all processes of an application.
+/// State that all processes of an application share.
 #[derive(Debug)]
 pub(crate) struct Ground {
     runner: OwnedFd,
@@ -55,7 +56,7 @@ pub(crate) struct Ground {
     classes: php::Classes,
     /// Folder for sockets of workers that speak HTTP; closed to other users.
     folder: RunFolder,
-    /// The priority of this process, if one that was lowered can have it again.
+    /// The priority of this process, if a lowered priority can be restored.
     priority: Option<i32>,
 }
 
@@ -108,10 +109,9 @@ impl Drop for Listening {
     }
 }
 
-/// Returns the priority of this process, if it may raise one that it has lowered: as root, or within
-/// RLIMIT_NICE.
+/// Returns the priority of this process, if it may restore a lowered one: as root, or within RLIMIT_NICE.
 fn restorable_priority() -> Option<i32> {
-    // On Linux each thread has a priority of its own, so a thread made for this tries it.
+    // On Linux each thread has its own priority, so a separate thread tries it.
     let trial = std::thread::Builder::new().name("app-priority".to_owned()).spawn(|| {
         let own = rustix::process::getpriority_process(None).ok()?;
         rustix::process::setpriority_process(None, own + 1).ok()?;
@@ -145,7 +145,7 @@ pub(crate) fn start(
         Launch::Python { python, target } => {
             let mut command = Command::new(Launch::python(python.as_deref(), folder));
             command.args(["-c", START, target]);
-            // Opened anew, with a position of its own.
+            // Opened again, to get its own file position.
             let number = ground.runner.as_fd().as_raw_fd();
             let runner = File::open(format!("/proc/self/fd/{number}"))?;
             descriptors.push(FdMapping { parent_fd: runner.into(), child_fd: 4 });
@@ -174,7 +174,7 @@ pub(crate) fn start(
     command.env("RINGROAD_WORKERS", settings.most().to_string());
     match link {
         Some(link) if settings.launch.protocol() == Protocol::Goridge => {
-            // As RoadRunner tells its workers what to do. Octane has a variable of its own.
+            // The variables by which RoadRunner configures its workers. Octane has one of its own.
             command
                 .env("RR_MODE", "http")
                 .env("RR_RELAY", "pipes")
@@ -192,12 +192,12 @@ pub(crate) fn start(
     if let Some(socket) = listening.and_then(|one| one.socket.as_ref())
         && settings.launch.protocol() == Protocol::FastCgi
     {
-        // Where FastCGI has it (§2.2). php-cgi forks no children of its own, and has no limit of requests:
-        // both are the supervisor's.
+        // The descriptor that FastCGI defines (§2.2). php-cgi makes no children and has no request limit: the
+        // supervisor does both.
         command.env("PHP_FCGI_CHILDREN", "0").env("PHP_FCGI_MAX_REQUESTS", "0");
         descriptors.push(FdMapping { parent_fd: socket.as_fd().try_clone_to_owned()?, child_fd: 0 });
     } else if let Some(socket) = listening.and_then(|one| one.socket.as_ref()) {
-        // As systemd hands sockets over, but for LISTEN_PID: the pid is not known before the fork.
+        // As systemd passes sockets, except for LISTEN_PID: the pid is unknown before the fork.
         command.env("LISTEN_FDS", "1");
         descriptors.push(FdMapping { parent_fd: socket.as_fd().try_clone_to_owned()?, child_fd: 3 });
     }
@@ -238,7 +238,7 @@ fn in_environment(program: &Path, folder: &Path) -> Option<String> {
     })
 }
 
-/// Returns what runs a file with such a name.
+/// Returns the interpreter for a file with this name.
 fn interpreter(file: &Path) -> Option<&'static str> {
     match file.extension()?.to_str()? {
         "js" | "mjs" | "cjs" => Some("node"),
@@ -254,7 +254,7 @@ impl Process {
         let pid = Pid::from_child(&child);
         let out = child.stdout.take().map(|pipe| Arc::new(File::from(OwnedFd::from(pipe))));
         let err = child.stderr.take().map(|pipe| Arc::new(File::from(OwnedFd::from(pipe))));
-        // From here on `Drop` ends the process, also if it cannot be watched.
+        // From here on `Drop` ends the process, even if it cannot be watched.
         let mut process =
             Process { child: Some(child), pid: Some(pid), pidfd: None, out, err, is_lowered: false };
         let told = |why: rustix::io::Errno| {
@@ -270,7 +270,7 @@ impl Process {
         Ok(process)
     }
 
-    /// One that a mold forks, with the pipes of its output.
+    /// Makes a process that a mold forks, with the pipes of its output.
     pub(crate) fn forked(out: PipeReader, err: PipeReader) -> io::Result<Process> {
         let [out, err] = [out, err].map(|pipe| Arc::new(File::from(OwnedFd::from(pipe))));
         for pipe in [&out, &err] {
@@ -280,13 +280,13 @@ impl Process {
         Ok(Process { child: None, pid: None, pidfd: None, out, err, is_lowered: false })
     }
 
-    /// Returns whether a mold forked it, and its process id is not known yet.
+    /// Returns whether a mold forked it and its process id is still unknown.
     pub(crate) fn is_unknown(&self) -> bool {
         self.pid.is_none()
     }
 
-    /// Takes the process id that a forked process sent. The id cannot belong to another process: the mold
-    /// reaps it only on EXITED.
+    /// Records the process id that a forked process sent. The id cannot belong to another process, since the
+    /// mold reaps it only on EXITED.
     pub(crate) fn is_known_as(&mut self, pid: u32) -> io::Result<()> {
         let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| io::Error::other("no number of a process"))?;
@@ -304,7 +304,7 @@ impl Process {
         self.pidfd.as_ref()
     }
 
-    /// Returns how the process has ended, once it has.
+    /// Returns the exit status, once the process has ended.
     pub(crate) fn ended(&mut self) -> Option<End> {
         if let Some(child) = &mut self.child {
             return child.try_wait().ok().flatten().map(|status| End(Some(status)));
@@ -323,8 +323,8 @@ impl Process {
         }
     }
 
-    /// Lowers its priority, and that of everything in its group, until [`restore`](Self::restore). Not where
-    /// that would be for ever.
+    /// Lowers its priority, and that of its whole group, until [`restore`](Self::restore). Does nothing if
+    /// the priority could not be restored.
     pub(crate) fn lower(&mut self, ground: &Ground) {
         if let Some(own) = ground.priority
             && self.set_priority(own + LOWER_BY)
@@ -339,46 +339,46 @@ impl Process {
         self.set_priority(own + LOWER_BY);
     }
 
-    /// Gives it the priority of this process again.
+    /// Restores the priority of this process.
     pub(crate) fn restore(&mut self, ground: &Ground) {
         if let Some(own) = ground.priority.filter(|_| self.is_lowered) {
             self.is_lowered = !self.set_priority(own);
         }
     }
 
-    /// Sets it for all threads of all processes of the group, which the process leads.
+    /// Sets the priority of all threads of all processes of the group, which the process leads.
     fn set_priority(&self, priority: i32) -> bool {
         self.pid.is_some_and(|pid| rustix::process::setpriority_pgrp(Some(pid), priority.min(19)).is_ok())
     }
 
-    /// Ends it with SIGABRT, on which the runner for Python prints where each thread is. Nothing but that is
-    /// wanted: there is no core dump, which takes long.
+    /// Ends it with SIGABRT, on which the runner for Python prints where each thread is. A core dump is
+    /// disabled, since it takes long.
     pub(crate) fn abort(&self) {
         if let Some(pid) = self.pid {
             let none = Rlimit { current: Some(0), maximum: Some(0) };
-            // Where that is forbidden, it is a process of another user, which has its own limit.
+            // If that is forbidden, the process belongs to another user and has its own limit.
             let _ = rustix::process::prlimit(Some(pid), Resource::Core, none);
         }
         self.signal(Signal::ABORT);
     }
 
-    /// Ends it and everything in its group.
+    /// Ends it and its whole group.
     pub(crate) fn kill(&self) {
         if let Some(pid) = self.pid {
-            // It is not reaped yet, so the number of its group is still its own.
+            // It is not reaped yet, so its group id still belongs to it.
             let _ = rustix::process::kill_process_group(pid, Signal::KILL);
         }
         self.signal(Signal::KILL);
     }
 }
 
-/// How a process has ended, where that can be known.
+/// The exit status of a process, if it can be known.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct End(Option<ExitStatus>);
 
 impl End {
-    /// Returns whether SIGKILL has ended it. No program does that by a fault of its own: an operator or the
-    /// kernel that is out of memory has sent it, unless it was this process.
+    /// Returns whether SIGKILL ended it. That is never the program's own fault: an operator, the kernel's
+    /// out-of-memory killer, or this process sent it.
     pub(crate) fn is_by_kill(self) -> bool {
         self.0.and_then(|status| status.signal()) == Some(Signal::KILL.as_raw())
     }
@@ -397,12 +397,12 @@ impl fmt::Display for End {
 /// last field of `/proc/PID/stat` (proc_pid_stat(5), `exit_code`).
 fn status_of(pid: Pid) -> Option<ExitStatus> {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
-    // The name of the program may have blanks and brackets in it.
+    // The name of the program may contain blanks and parentheses.
     let (_, fields) = stat.rsplit_once(')')?;
     fields.split_ascii_whitespace().nth(EXIT_CODE - STATE)?.parse().ok().map(ExitStatus::from_raw)
 }
 
-/// Places of fields of `/proc/PID/stat`.
+/// Field numbers of `/proc/PID/stat`.
 const STATE: usize = 3;
 const EXIT_CODE: usize = 52;
 

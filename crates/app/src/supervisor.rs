@@ -1,17 +1,17 @@
 //! The life of an application's processes: one thread that starts, watches, replaces and stops them.
 //!
-//! Each turn waits for news (ends of processes by pidfd, frames on control links, printed lines, wishes),
-//! then looks at the clock for every process, then makes the slots what they are to be. A process that serves
-//! is only stopped when another one serves in its place: [`Supervisor::retire`] is called at readiness of the
-//! replacement.
+//! Each turn waits for events (ends of processes by pidfd, frames on control links, printed lines, commands),
+//! then checks the deadlines of every process, then starts and stops processes until the slots are as
+//! configured. A serving process is stopped only when another one serves in its place: [`Supervisor::retire`]
+//! is called when the replacement is ready.
 //!
-//! A reload makes a complete new generation beside the old one. Only when all of its workers are ready it
-//! gets the requests; if one fails, all of them are ended and nothing has changed.
+//! A reload starts a complete new generation beside the old one. It gets the requests only when all of its
+//! workers are ready. If one fails, all of them are ended, and nothing has changed.
 //!
-//! A start takes a processor for a while, which the requests of others need. So, while a worker serves, few
-//! processes start at a time ([`Supervisor::starts_at_once`]), with a lower priority until they are ready.
+//! A start uses CPU time that requests need. So, while a worker serves, few processes start at a time
+//! ([`Supervisor::starts_at_once`]), with a lower priority until they are ready.
 //!
-//! Processes are tied to this thread: the kernel kills them when it ends, also when this program is killed.
+//! Processes are tied to this thread: the kernel kills them when it ends, also if this program is killed.
 
 use crate::control::Control;
 use crate::crash::CrashLoop;
@@ -48,23 +48,23 @@ use std::task::Waker;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How often memory is read, rates are computed and files are looked at.
+/// How often memory is read, rates are computed and files are checked.
 const TICK: Duration = Duration::from_millis(500);
-/// How often it is looked while the application stops: what is left of groups has no pidfd.
+/// Interval of the checks while the application stops: the rest of a process group has no pidfd.
 const STOP_TICK: Duration = Duration::from_millis(20);
-/// How often a worker that speaks HTTP is asked whether it serves already.
+/// How often an HTTP worker is checked for readiness.
 const PROBE_EVERY: Duration = Duration::from_millis(25);
-/// A worker that lives so long was no failed start.
+/// A worker that lived at least this long did not fail at its start.
 const SETTLED: Duration = Duration::from_secs(5);
-/// Requests at once in a worker that speaks HTTP, unless told otherwise.
+/// Default number of concurrent requests of an HTTP worker.
 const HTTP_CONCURRENCY: u32 = 256;
 /// How long requests wait before another worker is started for them.
 const GROW_AFTER: Duration = Duration::from_millis(200);
-/// A try that is due for longer waits for something else than time.
+/// A retry that is overdue by more than this waits for an event, not for a time.
 const TRY_GRACE: Duration = Duration::from_millis(5);
-/// How long a process may take to say where it is when it has not started in time, and then to end.
+/// How long a hanging process may take to print where it hangs, and then to end.
 const LAST_WORDS: Duration = Duration::from_secs(3);
-/// Messages of other workers that may wait for one that does not read; more are dropped.
+/// Maximum bytes of messages from other workers that wait for a worker; further ones are dropped.
 const MESSAGES_BYTES_MAX: usize = 4 << 20;
 
 /// Starts the thread.
@@ -108,7 +108,7 @@ pub(crate) fn start(shared: Arc<Shared>, say: Say) -> io::Result<JoinHandle<()>>
     })
 }
 
-/// Where a process is in its life.
+/// Phase of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// Not ready yet.
@@ -117,7 +117,7 @@ enum Phase {
     Standby,
     /// Gets requests.
     Ready,
-    /// Gets no more, and finishes those it has.
+    /// Gets no more requests, and finishes its present ones.
     Draining,
     /// Was told to end.
     Stopping,
@@ -144,18 +144,18 @@ struct Proc {
     generation: u64,
     process: Process,
     control: Option<Arc<Control>>,
-    /// The socket of one that speaks goridge.
+    /// The socket of a goridge worker.
     relay: Option<Arc<Relay>>,
     received: Vec<u8>,
     listening: Option<Listening>,
-    /// It has said READY, and is asked whether it is healthy.
+    /// It has sent READY, and its health is being checked.
     greeted: bool,
     probe: Option<Probe>,
     next_probe: Instant,
     printed: Arc<Printed>,
     out: Lines,
     err: Lines,
-    /// It begins lines that belong to a request with this, if `marks`.
+    /// Prefix of lines that belong to a request, if `marks`.
     mark: String,
     marks: bool,
     tail: Tail,
@@ -167,31 +167,31 @@ struct Proc {
     concurrency: u32,
     codec: Codec,
     takes_sockets: bool,
-    /// By the mold of its generation.
+    /// Whether the mold of its generation forked it.
     forked: bool,
     /// The process that it replaces.
     replaces: Option<u64>,
-    /// Why it is to be replaced.
+    /// The reason for replacing it.
     wanted: Option<&'static str>,
-    /// The reason of a failure, where the worker told one.
+    /// The reason of a failure, if the worker reported one.
     failure: Option<String>,
-    /// What it is at before it is ready, where it says so.
+    /// Its start-up step before it is ready, if it reports one.
     step: Option<Step>,
-    /// It ends by itself, or is killed at this time.
+    /// The step of its end by force, with the time of the next step, if it does not end by itself.
     ending: Option<Ending>,
     requests_max: u64,
     age_max: Duration,
-    /// Since when its control link is closed.
+    /// When its control link was closed.
     lost: Option<Instant>,
-    /// It was sent SIGTERM.
+    /// Whether SIGTERM was sent to it.
     terminated: bool,
     asked: Option<Instant>,
     next_ping: Instant,
     lag: Duration,
     memory: u64,
-    /// Processor time so far, in seconds.
+    /// CPU time so far, in seconds.
     cpu: f64,
-    /// The task that it has, if it is a task worker.
+    /// The task that it runs, if it is a task worker.
     task: Option<Running>,
 }
 
@@ -200,8 +200,8 @@ impl Proc {
         self.slot & TASK_SLOT != 0
     }
 
-    /// Returns whether it reads its control link and can be asked for something. Between the end of the link
-    /// and the end of the process it does not, and its phase is still that of before.
+    /// Returns whether it reads its control link. It does not between the end of the link and the end of the
+    /// process, although its phase has not changed yet.
     fn hears(&self) -> bool {
         self.lost.is_none() && self.control.is_some()
     }
@@ -211,7 +211,7 @@ impl Proc {
         self.is_task() && self.phase == Phase::Ready && self.hears() && self.task.is_none()
     }
 
-    /// Returns what a process that is not ready hangs at.
+    /// Returns what an unready process is waiting for.
     fn hangs_at(&self) -> String {
         if let Some(failure) = &self.failure {
             failure.clone()
@@ -228,7 +228,7 @@ impl Proc {
         }
     }
 
-    /// Sends SIGTERM, and notes it.
+    /// Sends SIGTERM, and records it.
     fn terminate(&mut self) {
         self.terminated = true;
         self.process.signal(Signal::TERM);
@@ -244,28 +244,28 @@ impl Proc {
 /// How long a process that has closed a link may take to end; half of `stop_timeout` if that is less.
 const LOST_GRACE: Duration = Duration::from_secs(5);
 
-/// What a process is at before it is ready.
+/// A start-up step of a process.
 struct Step {
     what: String,
-    /// It reads its control link meanwhile.
+    /// Whether it reads its control link meanwhile.
     reads: bool,
 }
 
-/// What comes when a process that hangs does not end by itself.
+/// The escalation for a hanging process that does not end by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
-    /// It was asked where it is. SIGABRT follows.
+    /// It was asked to print where it hangs. SIGABRT follows.
     Asked(Instant),
     /// It was sent SIGABRT. SIGKILL follows.
     Aborted(Instant),
 }
 
-/// Returns a line of a worker for the log, with the id of the request that it belongs to, if there is one.
+/// Returns a worker's line for the log, with the id of its request, if there is one.
 fn labelled(label: &str, id: &str, line: &str) -> String {
     if id.is_empty() { format!("{label}: {line}") } else { format!("{label} {id}: {line}") }
 }
 
-/// Returns a slot in a text.
+/// Returns the name of a slot.
 fn slot_text(slot: u32) -> String {
     SlotId::of(slot).to_string()
 }
@@ -276,7 +276,7 @@ struct Slot {
     next_try: Option<Instant>,
 }
 
-/// A new generation that is not complete.
+/// A new generation that is not complete yet.
 struct Reload {
     generation: u64,
     target: usize,
@@ -285,7 +285,7 @@ struct Reload {
 }
 
 impl Reload {
-    /// Processes that it is to have.
+    /// Returns the number of processes that it will have.
     fn processes(&self) -> usize {
         self.target + self.settings.tasks
     }
@@ -304,15 +304,15 @@ struct Supervisor {
     say: Say,
     ground: Ground,
     procs: Vec<Proc>,
-    /// What processes that have ended have left behind.
+    /// Remains of processes that have ended.
     left: Vec<Left>,
-    /// With `preload`: of each generation that has workers, or is to have some.
+    /// With `preload`: a mold for each generation that has or will have workers.
     molds: Vec<Mold>,
     mold_failures: u32,
     slots: BTreeMap<u32, Slot>,
-    /// Of the workers that serve.
+    /// The generation of the workers that serve.
     generation: u64,
-    /// Slots there are to be.
+    /// Target number of slots.
     target: usize,
     reload: Option<Reload>,
     restarts: BTreeMap<&'static str, u64>,
@@ -325,7 +325,7 @@ struct Supervisor {
     ticked: Instant,
     served: u64,
     grown: Instant,
-    /// In development: its files as they were when they were looked at last.
+    /// In development: the state of its files at the last check.
     sources: Sources,
     random: u64,
 }
@@ -349,7 +349,7 @@ impl Supervisor {
         }
     }
 
-    /// Waits for news or for the next moment at which something is due.
+    /// Waits for events, or until the next deadline.
     fn wait(&self) {
         let now = Instant::now();
         let mut next = if self.stopping { now + STOP_TICK } else { self.ticked + TICK };
@@ -363,7 +363,7 @@ impl Supervisor {
             Some(open) => vec![open.next_try],
             None => self.slots.values().filter_map(|slot| slot.next_try).collect(),
         };
-        // One that is past and not tried waits for something else, which wakes this thread.
+        // A retry in the past waits for an event, which wakes this thread.
         let soon = tries.into_iter().filter(|at| *at + TRY_GRACE > now);
         next = soon.fold(next, Instant::min);
         for running in self.procs.iter().filter_map(|proc| proc.task.as_ref()) {
@@ -389,11 +389,11 @@ impl Supervisor {
         self.molds.iter().for_each(|mold| mold.poll_fds(&mut fds));
         self.task_socket.iter().for_each(|socket| socket.poll_fds(&mut fds));
         let span = Timespec { tv_sec: span.as_secs() as i64, tv_nsec: i64::from(span.subsec_nanos()) };
-        // An interrupted wait is a turn with nothing new.
+        // An interrupted wait is a turn without events.
         let _ = rustix::event::poll(&mut fds, Some(&span));
     }
 
-    /// Takes what processes have sent, printed, and those that have ended.
+    /// Handles frames and lines of processes, and processes that have ended.
     fn hear(&mut self) {
         let mut at = 0;
         while at < self.procs.len() {
@@ -402,7 +402,7 @@ impl Supervisor {
             self.read_probe(at);
             self.read_greeting(at);
             let Some(proc) = self.procs.get_mut(at) else { break };
-            // A forked process that has closed its link without a word is of no use.
+            // A forked process that closed its link before HELLO cannot be used.
             let unborn = proc.process.is_unknown() && (proc.control.is_none() || proc.phase == Phase::Killed);
             let end = proc.process.ended();
             if end.is_none() && !unborn {
@@ -430,7 +430,7 @@ impl Supervisor {
         self.give_tasks();
     }
 
-    /// Takes what molds have sent and printed, and those that have ended.
+    /// Handles frames and lines of molds, and molds that have ended.
     fn hear_molds(&mut self) {
         let mut ended = Vec::new();
         let now = Instant::now();
@@ -456,7 +456,7 @@ impl Supervisor {
             *self.restarts.entry(if was_ready { "died" } else { "failed" }).or_default() += 1;
             (self.say)(format!("app {}[preload]: {why}", self.settings.name));
             if was_ready {
-                // Workers that run are not concerned; the next one to be started makes another mold.
+                // Running workers are not affected; the next start makes a new mold.
                 continue;
             }
             self.mold_failures += 1;
@@ -466,7 +466,7 @@ impl Supervisor {
             }
             self.refuse_requests(why, now + wait);
         }
-        // A mold stays while workers of its generation are there: it is their parent.
+        // A mold stays while workers of its generation exist: it is their parent.
         let wanted = [Some(self.generation), self.reload.as_ref().map(|reload| reload.generation)];
         let procs = &self.procs;
         self.molds.retain(|mold| {
@@ -475,7 +475,7 @@ impl Supervisor {
         });
     }
 
-    /// Takes over how many task workers programs want, where the configuration does not say it.
+    /// Applies the number of task workers that programs request, if the configuration has none.
     fn count_tasks(&mut self) {
         for mold in self.molds.iter().filter(|mold| mold.is_ready) {
             let settings = match &mut self.reload {
@@ -494,7 +494,7 @@ impl Supervisor {
         }
     }
 
-    /// Returns the mold of a generation, which is started if there is none. `None`: it is not ready yet.
+    /// Returns the mold of a generation, and starts it if there is none. `None`: it is not ready yet.
     fn mold(&mut self, settings: &Arc<Settings>, generation: u64) -> io::Result<Option<&Mold>> {
         match self.molds.iter().position(|mold| mold.generation == generation) {
             Some(at) => {
@@ -529,7 +529,7 @@ impl Supervisor {
                     tail.push(line);
                 }
             };
-            // A worker that prints without end leaves the others their turn.
+            // A worker that prints without end must not delay the others.
             for _ in 0..if pipe.is_some() { 16 } else { 0 } {
                 let read = printed.read(which, &mut buffer, |request, bytes| {
                     lines.turn(request, &mut told);
@@ -574,13 +574,14 @@ impl Supervisor {
         let Some(proc) = self.procs.get_mut(at) else { return };
         proc.received = received.get(place..).unwrap_or_default().to_vec();
         if !open {
-            // The end of the process follows, or it is of no use any more.
+            // The end of the process follows, or the process is useless.
             proc.control = None;
             self.lost(at);
         }
     }
 
-    /// A process has closed a link: it gets nothing more. How it ends tells why: its phase stays.
+    /// Handles a process that closed a link: it gets no more requests. The phase stays until its exit status
+    /// is known.
     fn lost(&mut self, at: usize) {
         let Some(proc) = self.procs.get_mut(at) else { return };
         if !matches!(proc.phase, Phase::Stopping | Phase::Killed) && proc.lost.is_none() {
@@ -589,7 +590,7 @@ impl Supervisor {
         }
     }
 
-    /// A worker submits a task, has ended one, or says something to another one.
+    /// Handles a worker that submits a task, has completed one, or sends a message to another worker.
     fn task_frame(&mut self, at: usize, frame: TaskFrame<'_>) {
         let Some(proc) = self.procs.get_mut(at) else { return };
         let (process, from) = (proc.id, proc.slot as u16);
@@ -603,7 +604,7 @@ impl Supervisor {
                     (self.say)(format!("{label}: a task is refused: {why}"));
                 }
             }
-            // One that was too late is answered already.
+            // A task that was too late is answered already.
             TaskFrame::Done { task, outcome, payload } => {
                 if let Some(running) = proc.task.take_if(|running| running.number == task) {
                     if let Some(worker) = &proc.worker {
@@ -622,7 +623,7 @@ impl Supervisor {
                     let serves = matches!(proc.phase, Phase::Standby | Phase::Ready);
                     proc.slot == u32::from(to) && serves && proc.hears()
                 });
-                // Of its own generation, if there is one.
+                // A worker of the same generation is preferred.
                 let receiver = receivers.max_by_key(|proc| proc.generation == generation);
                 let control = receiver.and_then(|proc| proc.control.as_ref());
                 let sent = control.is_some_and(|control| {
@@ -638,7 +639,7 @@ impl Supervisor {
         }
     }
 
-    /// Puts a task into the queue. `Err`: it was refused, which its submitter has been told.
+    /// Queues a task. `Err`: it was refused, and its submitter was told.
     fn submit(&mut self, origin: Origin, from: u16, slot: Option<u16>, payload: &[u8]) -> Result<(), String> {
         let (workers, most) = (self.settings.tasks, self.settings.task_queue);
         self.tasks.submit(origin, from, slot, payload, workers, most).map_err(|(origin, why)| {
@@ -647,7 +648,7 @@ impl Supervisor {
         })
     }
 
-    /// Gives tasks that wait to task workers that have none.
+    /// Gives queued tasks to idle task workers.
     fn give_tasks(&mut self) {
         while self.tasks.queued() > 0 {
             let idle: Vec<u16> = self
@@ -657,7 +658,7 @@ impl Supervisor {
                 .map(|proc| (proc.slot & !TASK_SLOT) as u16)
                 .collect();
             let Some((slot, job)) = self.tasks.take(&idle) else { return };
-            // One of those above: a task that is taken has a process.
+            // One of those above: a task is taken only for an existing process.
             let free = |proc: &Proc| proc.slot == TASK_SLOT | u32::from(slot) && proc.is_free_for_task();
             let Some(at) = self.procs.iter().position(free) else { return };
             let Some(proc) = self.procs.get_mut(at) else { return };
@@ -673,7 +674,7 @@ impl Supervisor {
         }
     }
 
-    /// A task that had begun is over.
+    /// Handles the end of a running task.
     fn task_over(&mut self, running: Running, outcome: Outcome, payload: &[u8]) {
         self.tasks.seconds += running.since.elapsed().as_secs_f64();
         if matches!(running.origin, Origin::Forgotten) && matches!(outcome, Outcome::TooLate | Outcome::Died)
@@ -684,12 +685,12 @@ impl Supervisor {
         self.task_told(running.origin, outcome, payload);
     }
 
-    /// Tells the submitter what has become of a task.
+    /// Reports the outcome of a task to its submitter.
     fn task_told(&mut self, origin: Origin, outcome: Outcome, payload: &[u8]) {
         self.tasks.note(outcome);
         match origin {
             Origin::Worker { process, number } => {
-                // One that has ended does not wait for it any more.
+                // A submitter that has ended no longer waits for it.
                 let Some(at) = self.procs.iter().position(|proc| proc.id == process) else { return };
                 let control = self.procs.get(at).and_then(|proc| proc.control.clone());
                 let told = control.is_none_or(|control| {
@@ -708,7 +709,7 @@ impl Supervisor {
         }
     }
 
-    /// The task of a process that has ended, or is to be killed, is over.
+    /// Fails the task of a process that has ended or will be killed.
     fn lose_task(&mut self, at: usize, outcome: Outcome, why: &str) {
         if let Some(running) = self.procs.get_mut(at).and_then(|proc| proc.task.take()) {
             self.task_over(running, outcome, why.as_bytes());
@@ -763,7 +764,7 @@ impl Supervisor {
                 }
             }
             Kind::READY if proc.phase == Phase::Starting => {
-                // The concurrency is known only when the application is imported.
+                // The concurrency is known only after the application was imported.
                 let ready: Value = serde_json::from_slice(payload).unwrap_or_default();
                 let wanted = ready.get("concurrency").and_then(Value::as_u64);
                 if let Some(wanted) = wanted.filter(|_| !proc.is_task()) {
@@ -778,7 +779,7 @@ impl Supervisor {
                 }
                 proc.takes_sockets = ready.get("websocket").and_then(Value::as_bool).unwrap_or(false);
                 if settings.health.is_some() && !proc.is_task() {
-                    // It is ready when it has answered that.
+                    // It is ready when it has answered that check.
                     (proc.greeted, proc.next_probe) = (true, Instant::now());
                     self.read_probe(at);
                 } else {
@@ -876,7 +877,7 @@ impl Supervisor {
         }
     }
 
-    /// A process has become ready: it takes its place, or waits for its generation.
+    /// Handles readiness: the process takes its place, or waits for its generation.
     fn ready(&mut self, at: usize) {
         let Some(proc) = self.procs.get_mut(at) else { return };
         proc.failure = None;
@@ -950,12 +951,12 @@ impl Supervisor {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Returns whether requests are answered: what starts then has time.
+    /// Returns whether a worker serves; starts are not urgent then.
     fn serves(&self) -> bool {
         !self.shared.state().workers.is_empty()
     }
 
-    /// Lets a new generation take over if all of it is ready.
+    /// Switches to a new generation if all of it is ready.
     fn switch_if_complete(&mut self) {
         let Some(reload) = &self.reload else { return };
         let standing = |proc: &&Proc| proc.generation == reload.generation && proc.phase == Phase::Standby;
@@ -964,7 +965,7 @@ impl Supervisor {
         }
     }
 
-    /// A whole new generation is ready: it takes over.
+    /// Switches to a new generation that is complete.
     fn switch(&mut self) {
         let Some(reload) = self.reload.take() else { return };
         let old: Vec<u64> = self
@@ -992,12 +993,12 @@ impl Supervisor {
         let text = format!("generation {} serves, with {}", self.generation, counted(self.target, "worker"));
         (self.say)(format!("app {}: reloaded: {text}", self.settings.name));
         for tell in reload.tell {
-            // The asking side may have gone.
+            // The requester may have left.
             let _ = tell.send(Ok(text.clone()));
         }
     }
 
-    /// Listens where the new settings say, if they say something else.
+    /// Listens at the new settings' address, if it differs.
     fn reopen_task_socket(&mut self) {
         let wanted = self.settings.task_socket.clone();
         if self.task_socket.as_ref().map(TaskSocket::path) == wanted.as_deref() {
@@ -1012,7 +1013,7 @@ impl Supervisor {
         }
     }
 
-    /// Takes a process out of the choice.
+    /// Removes a process from dispatch.
     fn withdraw(&mut self, at: usize) {
         let Some(proc) = self.procs.get(at) else { return };
         if let Some(worker) = &proc.worker {
@@ -1022,12 +1023,12 @@ impl Supervisor {
         let before = state.workers.len();
         state.workers.retain(|worker| worker.id != proc.id);
         if before > 0 && state.workers.is_empty() && !self.settings.dev {
-            // Starts that failed beside it say nothing about the one that follows it: requests wait for that.
+            // Failed starts beside it say nothing about its successor, for which requests wait.
             state.trouble = None;
         }
     }
 
-    /// Ends a process without hurting requests: no more of them, then the end.
+    /// Ends a process without affecting requests: it gets no more, finishes the present ones, then ends.
     fn retire(&mut self, at: usize, why: &'static str) {
         let Some(proc) = self.procs.get(at) else { return };
         let (id, phase) = (proc.id, proc.phase);
@@ -1040,7 +1041,7 @@ impl Supervisor {
                 if self.settings.dev
                     && let Some(proc) = self.procs.get(at)
                 {
-                    // Open pages come again at once, to the new code. A worker that is gone has no streams.
+                    // Open pages reconnect at once, to the new code. A worker that has ended has no streams.
                     proc.control.iter().for_each(|control| drop(control.send(Kind::PART, &[], &[])));
                     proc.worker.iter().for_each(|worker| worker.parting.cancel());
                 }
@@ -1050,19 +1051,19 @@ impl Supervisor {
         }
     }
 
-    /// A process has been replaced, or is gone: the order is over when it was the last.
+    /// Handles a process that was replaced or has ended: the order is complete with the last one.
     fn replaced(&mut self, id: u64) {
         self.orders.retain_mut(|order| {
             order.left.retain(|left| *left != id);
             if order.left.is_empty() {
-                // The asking side may have gone.
+                // The requester may have left.
                 let _ = order.tell.send(Ok(format!("{} replaced", order.count)));
             }
             !order.left.is_empty()
         });
     }
 
-    /// A replacement of the process `id` did not become ready. What was ordered is given up.
+    /// Handles a replacement of the process `id` that did not become ready. The order is abandoned.
     fn not_replaced(&mut self, id: u64, slot: u32, why: &str) {
         let mut given_up = Vec::new();
         self.orders.retain_mut(|order| {
@@ -1095,7 +1096,7 @@ impl Supervisor {
         if self.serves()
             && let Some(proc) = self.procs.get(at)
         {
-            // Nothing waits for its end.
+            // No request waits for its end.
             proc.process.lower_to_the_end();
         }
         self.enter(at, Phase::Stopping);
@@ -1105,7 +1106,7 @@ impl Supervisor {
         self.end_by_force(at, why, text, false);
     }
 
-    /// Kills a process that hangs. A Python program prints first where it is.
+    /// Kills a hanging process. A Python program first prints where it hangs.
     fn kill_hanging(&mut self, at: usize, why: &'static str, text: &str) {
         let tells = matches!(self.settings_of(at).launch, Launch::Python { .. });
         self.end_by_force(at, why, text, tells);
@@ -1140,7 +1141,7 @@ impl Supervisor {
         self.lose_task(at, Outcome::Died, &format!("the task worker was killed: {text}"));
     }
 
-    /// A process has ended. `None`: it did not even begin.
+    /// Handles the end of a process. `None`: it did not start.
     fn ended(&mut self, at: usize, end: Option<End>) {
         self.withdraw(at);
         let status = end.map_or_else(|| "it did not start".to_owned(), |end| end.to_string());
@@ -1152,7 +1153,8 @@ impl Supervisor {
         }
         if let Some(mut left) = Left::of(proc.process.pid()) {
             if proc.listening.is_some() || proc.ending.is_some() {
-                // Of a command: it serves a socket that nothing asks any more. Or of what was ended by force.
+                // The rest of a command's group serves a socket that is no longer used, or the process was
+                // ended by force.
                 left.terminate();
             }
             self.left.push(left);
@@ -1184,7 +1186,7 @@ impl Supervisor {
         }
         let now = Instant::now();
         let slot = self.slots.entry(proc.slot).or_default();
-        // It had started, and was ended from outside: that says nothing about the next start.
+        // It had started and was killed from outside, which says nothing about the next start.
         let is_outside = !unready && proc.phase != Phase::Killed && end.is_some_and(End::is_by_kill);
         let has_settled = !unready && proc.has_settled(now);
         if has_settled {
@@ -1194,7 +1196,8 @@ impl Supervisor {
         }
         let failures = slot.failures;
         let wait = if has_settled || is_outside {
-            // At once: most ends are single. Also in a crash loop, because it was no failed start.
+            // At once, since most ends are single. In a crash loop as well, because this was not a failed
+            // start.
             self.crash.hurry(now);
             Duration::ZERO
         } else {
@@ -1211,7 +1214,7 @@ impl Supervisor {
         }
     }
 
-    /// Takes note of a start that has failed, the `failures`th in a row. Returns the time to the next one.
+    /// Records a failed start, the `failures`th in a row. Returns the time until the next one.
     fn start_failed(&mut self, failures: u32, why: &str, now: Instant) -> Duration {
         let slow = self.slow_wait();
         if self.crash.failed(failures, why, now, slow) {
@@ -1229,18 +1232,17 @@ impl Supervisor {
         }
         let (first, longest) = self.settings.backoff;
         let jitter = backoff::wait(failures - 1, nanos(first), nanos(longest), self.random());
-        // Half of it is certain, so that an application that cannot start does not take a processor.
+        // Half of the wait is fixed, so that an application that cannot start does not use a whole CPU.
         first.min(longest) / 2 + Duration::from_nanos(jitter)
     }
 
-    /// Returns the time between two starts in a crash loop: random, and the longest of the back-off on
-    /// average.
+    /// Returns the time between two starts in a crash loop: random, with the longest back-off as its mean.
     fn slow_wait(&mut self) -> Duration {
         let longest = self.settings.backoff.1;
         longest / 2 + Duration::from_nanos(backoff::wait(0, nanos(longest), nanos(longest), self.random()))
     }
 
-    /// Requests have no worker, and none can be started: those that wait are refused.
+    /// Refuses the waiting requests: there is no worker, and none can be started.
     fn refuse_requests(&mut self, why: String, next_try: Instant) {
         let wakers = {
             let mut state = self.shared.state();
@@ -1250,7 +1252,7 @@ impl Supervisor {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Keeps the old workers. `brief` is for the log, `why` for the page and for the side that asked.
+    /// Keeps the old workers. `brief` is for the log, `why` for the page and the requester.
     fn give_up_reload(&mut self, brief: &str, why: &str) {
         let Some(reload) = self.reload.take() else { return };
         for at in 0..self.procs.len() {
@@ -1270,7 +1272,7 @@ impl Supervisor {
         }
     }
 
-    /// Does what was asked.
+    /// Executes the queued commands.
     fn obey(&mut self, now: Instant) {
         let (commands, stuck, broken, leaving, lost) = {
             let mut state = self.shared.state();
@@ -1303,14 +1305,14 @@ impl Supervisor {
                 Command::Status(tell) => drop(tell.send(self.status(now))),
                 Command::Reload(settings, tell) => self.reload(settings.map(|one| *one), tell),
                 Command::Restart(slot, tell) => self.restart(slot, tell, now),
-                // The asking side may have gone.
+                // The requester may have left.
                 Command::Scale(workers, tasks, tell) => drop(tell.send(self.scale(workers, tasks))),
             }
         }
     }
 
-    /// A request that was given up goes on. Its process is killed if nothing else is on it; one that has
-    /// other requests as well is replaced, and they are finished.
+    /// Handles a request that its worker did not abandon. The process is killed if it has no other request;
+    /// otherwise it is replaced, and its other requests are completed.
     fn stuck(&mut self, at: usize) {
         let text = "a request that was given up goes on";
         let Some(proc) = self.procs.get_mut(at) else { return };
@@ -1375,7 +1377,7 @@ impl Supervisor {
         self.settings = scaled(&self.settings);
         self.shared.state().settings = Arc::clone(&self.settings);
         if let Some(reload) = &mut self.reload {
-            // Also of the generation that is on its way: this was ordered later.
+            // This also applies to a generation that is starting, because the order is newer.
             reload.settings = scaled(&reload.settings);
             reload.target = workers.unwrap_or(reload.target);
         }
@@ -1398,7 +1400,7 @@ impl Supervisor {
 
     fn reload(&mut self, settings: Option<Settings>, tell: mpsc::Sender<Result<String, String>>) {
         if let Some(reload) = self.reload.take() {
-            // What was to become ready is old already.
+            // Starting processes have the old settings.
             for at in 0..self.procs.len() {
                 if self.procs.get(at).is_some_and(|proc| proc.generation == reload.generation) {
                     self.tell_stop(at);
@@ -1416,7 +1418,7 @@ impl Supervisor {
         {
             let mut state = self.shared.state();
             if state.workers.is_empty() && !settings.dev {
-                // Nothing serves: requests wait for the new workers.
+                // No worker serves: requests wait for the new ones.
                 state.trouble = None;
             }
         }
@@ -1430,7 +1432,7 @@ impl Supervisor {
         self.retire_slots(|slot| !slot.is_task && slot.number as usize >= target);
     }
 
-    /// Ends the processes of slots that there are not to be any more, also of a generation on its way.
+    /// Ends the processes of removed slots, also of a generation that is starting.
     fn retire_slots(&mut self, is_over: impl Fn(SlotId) -> bool) {
         let over: Vec<u64> = self
             .procs
@@ -1445,7 +1447,7 @@ impl Supervisor {
         }
     }
 
-    /// What is done twice a second.
+    /// Runs the checks that are due twice a second.
     fn tick(&mut self, now: Instant) {
         let span = now.duration_since(self.ticked).as_secs_f64();
         self.ticked = now;
@@ -1490,13 +1492,13 @@ impl Supervisor {
         Sources::look(if self.settings.watch.is_empty() { &folder } else { &self.settings.watch })
     }
 
-    /// Returns the processes with open files that are no sources: this one, with its logs, and the workers.
+    /// Returns the processes with open files that are not sources: this one, with its logs, and the workers.
     fn writers(&self) -> Vec<u32> {
         let workers = self.procs.iter().map(|proc| proc.process.pid());
         workers.chain([std::process::id()]).collect()
     }
 
-    /// What is due by the clock.
+    /// Handles the deadlines of all processes.
     fn look_at_clocks(&mut self, now: Instant) {
         let settings = Arc::clone(&self.settings);
         self.left.retain(|left| left.stays(now, settings.stop_timeout));
@@ -1518,7 +1520,7 @@ impl Supervisor {
                 self.kill(at, "protocol", "closed a link and did not end");
                 continue;
             }
-            // One that is ending by itself says why by its status, and does what it has to do at its end.
+            // A process that is ending has an exit status that gives the reason, and may clean up first.
             let grace = LOST_GRACE.min(settings.stop_timeout / 2);
             if !proc.terminated && proc.lost.is_some_and(|since| now.duration_since(since) > grace) {
                 proc.terminate();
@@ -1531,7 +1533,7 @@ impl Supervisor {
                 continue;
             }
             if proc.phase == Phase::Starting && (is_pressed || age > settings.start_timeout / 4) {
-                // It is waited for.
+                // Its start is urgent now, or takes long.
                 proc.process.restore(&self.ground);
             }
             proved |= proc.phase == Phase::Ready && proc.has_settled(now) && self.crash.proved(proc.started);
@@ -1564,7 +1566,7 @@ impl Supervisor {
                     self.kill_hanging(at, "stop_timeout", &text);
                 }
                 Phase::Stopping if age > settings.stop_timeout / 2 && !proc.terminated => {
-                    // It does not heed STOP. What it does on SIGTERM it may still do before SIGKILL.
+                    // It ignores STOP. It may still clean up after SIGTERM, before SIGKILL.
                     proc.terminate();
                 }
                 Phase::Ready => {
@@ -1601,18 +1603,18 @@ impl Supervisor {
         }
         if proved {
             (self.say)(format!("app {}: starts succeed again", settings.name));
-            // What is missing starts at once.
+            // Missing processes are started at once.
             self.slots.values_mut().for_each(|slot| *slot = Slot::default());
         }
     }
 
-    /// Makes the slots what they are to be: starts what is missing and what replaces, grows and shrinks.
+    /// Starts missing processes and replacements, and grows or shrinks the number of slots.
     fn fill(&mut self, now: Instant) {
         if self.reload.is_none() {
             self.grow_or_shrink(now);
         }
         self.fill_reload();
-        // A generation that is on its way replaces everything; what dies meanwhile is still replaced.
+        // A new generation replaces everything. Processes that end meanwhile are still replaced.
         let settings = Arc::clone(&self.settings);
         let generation = self.generation;
         for slot in slots(self.target, settings.tasks) {
@@ -1626,7 +1628,7 @@ impl Supervisor {
                 self.try_start(slot, generation, &settings, None, now);
             }
         }
-        // One replacement at a time: the others go on serving.
+        // One replacement at a time: the others continue to serve.
         let replacing =
             self.procs.iter().any(|proc| proc.phase == Phase::Starting && proc.replaces.is_some());
         let wanted = self.procs.iter().find(|proc| {
@@ -1642,7 +1644,7 @@ impl Supervisor {
         }
     }
 
-    /// Starts what is missing of a new generation.
+    /// Starts the missing processes of a new generation.
     fn fill_reload(&mut self) {
         let Some(reload) = &self.reload else { return };
         let (generation, target, settings) = (reload.generation, reload.target, Arc::clone(&reload.settings));
@@ -1661,13 +1663,13 @@ impl Supervisor {
         }
     }
 
-    /// Processes that start by themselves.
+    /// Returns the number of starting processes that no mold forked.
     fn starting(&self) -> usize {
         self.procs.iter().filter(|proc| proc.phase == Phase::Starting && !proc.forked).count()
     }
 
-    /// Returns how many processes may start at a time: a quarter of the processors while a worker serves,
-    /// because it needs them as well; all where nothing serves. A fork by a mold costs next to nothing.
+    /// Returns how many processes may start at a time: a quarter of the CPUs while a worker serves, since it
+    /// needs them too. No limit otherwise, nor for forks by a mold, which cost almost nothing.
     fn starts_at_once(&self, settings: &Settings) -> usize {
         if settings.forks() || !self.serves() {
             return usize::MAX;
@@ -1679,7 +1681,7 @@ impl Supervisor {
         self.crash.lets_start(now) && self.starting() < self.starts_at_once(settings)
     }
 
-    /// Starts a process of the generation that serves.
+    /// Starts a process of the serving generation.
     fn try_start(
         &mut self,
         slot: u32,
@@ -1693,7 +1695,7 @@ impl Supervisor {
         if let Err(why) = self.spawn(slot, generation, settings, replaces) {
             return self.not_spawned(slot, replaces, &why);
         }
-        // None is there yet if a mold has to import first.
+        // No process exists yet if a mold has to import first.
         if self.procs.len() > before {
             let wait = self.slow_wait();
             self.crash.tries(now, wait);
@@ -1708,7 +1710,7 @@ impl Supervisor {
             slot.failures += 1;
             slot.failures
         };
-        // What the kernel refuses now it may give in a moment, but not in 100 ms.
+        // A refusal by the kernel may be temporary, but a retry within 100 ms is too early.
         let wait =
             self.start_failed(failures, &why, now).max(self.settings.backoff.1.min(Duration::from_secs(1)));
         self.slots.entry(slot).or_default().next_try = Some(now + wait);
@@ -1735,13 +1737,13 @@ impl Supervisor {
             return self.resize(self.target + 1);
         }
         let idle = self.settings.idle;
-        // What waits is waiting for a worker that starts, however long that takes.
+        // No shrinking while requests wait: they wait for a worker that starts, however long that takes.
         if self.target > least
             && waiting_since.is_none()
             && !idle.is_zero()
             && now.duration_since(self.grown) >= idle
         {
-            // The choice prefers low numbers: the last slot is the idlest.
+            // Dispatch prefers low numbers, so the last slot is the most idle one.
             let serving = self.procs.iter().filter(|proc| proc.phase == Phase::Ready && !proc.is_task());
             let workers: Vec<_> = serving.filter_map(|proc| proc.worker.as_ref()).collect();
             let load: u64 = workers.iter().map(|one| u64::from(one.in_flight.load(Ordering::Relaxed))).sum();
@@ -1772,7 +1774,7 @@ impl Supervisor {
         let (control, process, listening);
         let mut relay = None;
         if forked {
-            // Asked for again when the mold is ready.
+            // Tried again when the mold is ready.
             let Some(mold) = self.mold(settings, generation)? else { return Ok(()) };
             let (ours, child) = mold.fork(slot)?;
             (control, process, listening) = (Some(Arc::new(ours)), child, None);
@@ -1793,7 +1795,7 @@ impl Supervisor {
         }
         let printed = Arc::new(Printed::new(process.out.as_ref(), process.err.as_ref()));
         let now = Instant::now();
-        // What clients make a program print cannot pass for another request's.
+        // Output that a client provokes cannot imitate the mark of another request.
         let mark = format!("{:016x}", RandomState::new().build_hasher().finish());
         // Shortened by a random part, so that workers that started together are not replaced together.
         let part = 1.0 - settings.jitter.clamp(0.0, 1.0) * (self.random() as f64 / u64::MAX as f64);
@@ -1916,8 +1918,8 @@ impl Supervisor {
         }
     }
 
-    /// Ends all processes: what they have begun is finished, within the time for that. Workers end first:
-    /// their requests may wait for tasks.
+    /// Ends all processes. Requests and tasks in progress are completed within the time limit. Workers end
+    /// first, since their requests may wait for tasks.
     fn stop(&mut self) {
         self.stopping = true;
         if let Some(reload) = self.reload.take() {
@@ -1957,7 +1959,7 @@ impl Supervisor {
         }
     }
 
-    /// A turn in which nothing is started.
+    /// Runs a turn in which no process is started.
     fn turn_to_the_end(&mut self) {
         self.look_at_clocks(Instant::now());
         self.wait();
@@ -1970,13 +1972,13 @@ fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Returns the slots of so many workers and task workers.
+/// Returns the slots of this many workers and task workers.
 fn slots(workers: usize, tasks: usize) -> impl Iterator<Item = u32> {
     (0..workers as u32).chain((0..tasks as u32).map(|slot| slot | TASK_SLOT))
 }
 
-/// Returns why a process has ended, and what it printed last. A message that ends what was printed is there
-/// once: a traceback ends with the error, to which Python adds the place in another form.
+/// Returns why a process has ended, and its last output. If the output ends with the reason, the reason
+/// appears once: a traceback ends with the error, to which Python adds the location in another form.
 fn with_tail(why: &str, tail: String) -> String {
     let last = tail.lines().last().map(str::trim).unwrap_or_default();
     if tail.is_empty() {

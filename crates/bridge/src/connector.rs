@@ -1,4 +1,4 @@
-//! Connections for a client that opens them by itself: that of hyper-util, with its pool.
+//! A connector for the pooled client of hyper-util.
 
 use crate::duplex::Duplex;
 use crate::io::Io;
@@ -31,19 +31,20 @@ use tower_service::Service;
 ///
 /// A connection lives on the runtime that opened it, and ends with it: give each runtime a client of its own.
 ///
-/// A connector of your own does the same: a service from a [`Uri`] to a `Local<Io<S>>`, with any stream.
+/// For other streams, write a connector of your own: a service from a [`Uri`] to a `Local<Io<S>>`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Connector {
     is_below_tls: bool,
 }
 
 impl Connector {
-    /// Returns a connector for `http://`. An `https://` URL is an error: it would be asked without TLS.
+    /// Returns a connector for `http://`. An `https://` URL is an error, because it would be requested
+    /// without TLS.
     pub fn new() -> Connector {
         Connector::default()
     }
 
-    /// Returns a connector that another one lies over, which makes TLS of connections to `https://`.
+    /// Returns a connector that a TLS connector wraps. The wrapper adds TLS for `https://`.
     pub fn below_tls() -> Connector {
         Connector { is_below_tls: true }
     }

@@ -1,27 +1,29 @@
-//! What can be bridged: a source of leases, and a sink of owned buffers.
+//! The traits of streams that can be bridged: a source of leases, and a sink of owned buffers.
 //!
-//! Written down as traits so that a stream that is layered on another (TLS) is bridged as well as a socket.
+//! They are traits so that a stream layered on another (TLS) can be bridged as well as a socket.
 
 use ringroad_engine::net::{Family, ReadHalf, SendState, Stream, WriteHalf};
 use ringroad_engine::{Lease, Result};
 use std::net::Shutdown;
 use std::task::{Context, Poll};
 
-/// Bytes come from it.
+/// A source of received bytes.
 pub trait Source: Unpin + 'static {
-    /// Returns the next bytes; none at the end. On `Pending` the task is woken when there is something.
+    /// Returns the next bytes; an empty lease means the end. On `Pending` the task is woken when bytes
+    /// arrive.
     ///
     /// # Errors
     /// The connection failed, or receiving was cancelled.
     fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Result<Lease>>;
 }
 
-/// Bytes go to it.
+/// A sink for bytes to be sent.
 pub trait Sink: Unpin + 'static {
     /// A send under way, which owns its buffer.
     type Sending: Unpin + 'static;
 
-    /// Sends what goes of `bytes` without waiting and without a copy; `None` where that is not known at once.
+    /// Sends as much of `bytes` as possible without waiting and without a copy. Returns the number of bytes
+    /// sent, or `None` if the result is not known at once.
     fn try_write(&mut self, bytes: &[u8]) -> Option<usize> {
         let _ = bytes;
         None
@@ -30,7 +32,7 @@ pub trait Sink: Unpin + 'static {
     /// Makes a send of all of `bytes`. It begins when it is polled.
     fn begin_send(&mut self, bytes: Vec<u8>) -> Self::Sending;
 
-    /// Polls a send; gives the buffer back. Between polls it goes on by itself.
+    /// Polls a send, and returns its buffer at the end. The send continues between polls.
     ///
     /// # Errors
     /// The connection failed, or sending was cancelled.
@@ -40,14 +42,14 @@ pub trait Sink: Unpin + 'static {
         context: &mut Context<'_>,
     ) -> Poll<(Result<()>, Vec<u8>)>;
 
-    /// Ends the sending side, behind everything that was sent.
+    /// Ends the sending side after everything that was sent.
     ///
     /// # Errors
     /// The connection is gone.
     fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<Result<()>>;
 }
 
-/// A stream with both directions.
+/// A stream that receives and sends.
 pub trait Duplex: Source + Sink {}
 
 impl<S: Source + Sink> Duplex for S {}

@@ -1,36 +1,36 @@
-//! The receiving side of an adapter: what has come and is not read yet.
+//! The receiving side of an adapter: bytes that were received and not read yet.
 
 use crate::duplex::Source;
 use ringroad_engine::Lease;
 use std::io;
 use std::task::{Context, Poll, ready};
 
-/// Received bytes in the buffer they arrived in. INVARIANT: while the adapter waits it holds none.
+/// Received bytes in the buffer that they arrived in. INVARIANT: while the adapter waits it holds none.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     lease: Lease,
 }
 
 impl Inbox {
-    /// Behind bytes that were received before.
+    /// Makes an inbox that begins with bytes received before.
     pub(crate) fn with(received: Lease) -> Inbox {
         Inbox { lease: received }
     }
 
-    /// Returns the bytes that come next, without using them up; none at the end.
+    /// Returns the next bytes without consuming them; empty at the end.
     pub(crate) fn poll_fill<S: Source>(
         &mut self,
         stream: &mut S,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<&[u8]>> {
         if self.lease.is_empty() {
-            // The empty lease of an end is asked for again: the engine gives it again.
+            // At the end the lease is empty, so each call asks again. The engine then returns the end again.
             self.lease = ready!(stream.poll_recv(context))?;
         }
         Poll::Ready(Ok(&self.lease))
     }
 
-    /// Uses up so many of them.
+    /// Consumes `bytes` of them.
     pub(crate) fn consume(&mut self, bytes: usize) {
         self.lease.advance(bytes);
         if self.lease.is_empty() {
@@ -38,7 +38,7 @@ impl Inbox {
         }
     }
 
-    /// Returns what is left.
+    /// Returns the bytes that were not read.
     pub(crate) fn into_rest(self) -> Lease {
         self.lease
     }

@@ -1,7 +1,7 @@
-//! The adapters: a stream and what is between it and its user.
+//! The adapters between a stream and the traits of hyper, tokio and futures.
 //!
-//! The three of them have the same two sides ([`Inbox`], [`Outbox`]) and the traits of three families, each a
-//! few lines around one poll.
+//! All three adapters have the same two sides ([`Inbox`], [`Outbox`]). Each trait implementation is a few
+//! lines around one poll.
 
 use crate::duplex::{Duplex, Sink, Source};
 use crate::inbox::Inbox;
@@ -16,14 +16,14 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-/// How long bytes that were accepted may be on their way after their adapter was dropped.
+/// Maximum time to send accepted bytes after their adapter was dropped.
 const LAST_SEND: Duration = Duration::from_secs(30);
 
 /// A stream with the traits of hyper, tokio and futures.
 ///
-/// A write is accepted when the kernel or this adapter has it, which holds up to 64 KiB; an error of one
-/// that was accepted is the next write's or flush's. Dropping the adapter closes the stream after what was
-/// accepted has been sent, or after 30 s.
+/// A write is accepted when the kernel or this adapter has its bytes; the adapter holds up to 64 KiB. If an
+/// accepted write fails, the next write or flush returns the error. Dropping the adapter closes the stream
+/// after the accepted bytes have been sent, or after 30 s.
 pub struct Io<S: Duplex>(Parts<S>);
 
 /// A receiving half with the traits of hyper, tokio and futures.
@@ -33,8 +33,8 @@ pub struct ReadIo<S> {
     inbox: Inbox,
 }
 
-/// A sending half with the traits of hyper, tokio and futures. As of [`Io`], what was accepted is sent when
-/// it is dropped.
+/// A sending half with the traits of hyper, tokio and futures. As with [`Io`], accepted bytes are still sent
+/// when it is dropped.
 pub struct WriteIo<S: Sink>(Sender<S>);
 
 struct Parts<S: Duplex> {
@@ -90,7 +90,7 @@ impl<S: Sink> Drop for Sender<S> {
         let mut outbox = std::mem::replace(&mut self.outbox, Outbox::new(Mode::Direct));
         spawn(async move {
             let sent = poll_fn(|context| outbox.poll_empty(&mut stream, context));
-            // Neither an error nor too little time has a caller to be reported to.
+            // No caller is left to get an error or a timeout.
             let _ = time::timeout(LAST_SEND, sent).await;
         })
         .detach();
@@ -103,9 +103,9 @@ impl<S: Duplex> Io<S> {
         Io::made(stream, Mode::Direct)
     }
 
-    /// Makes an adapter that keeps what is written until it is flushed or 64 KiB have come together: fewer
-    /// sends for users that write small pieces and flush, as hyper and h2 do. A user that does not flush must
-    /// take [`new`](Self::new).
+    /// Makes an adapter that collects written bytes until a flush or until it holds 64 KiB. Users that write
+    /// small pieces and flush, as hyper and h2 do, need fewer sends. A user that does not flush must take
+    /// [`new`](Self::new).
     pub fn gathering(stream: S) -> Io<S> {
         Io::made(stream, Mode::Gathering)
     }
@@ -114,7 +114,7 @@ impl<S: Duplex> Io<S> {
         Io(Parts { inbox: Inbox::default(), sender: Sender::new(stream, mode) })
     }
 
-    /// Returns the same, with bytes that were received before and are read first.
+    /// Adds bytes that were received before. They are read first.
     #[must_use]
     pub fn with_received(mut self, received: Lease) -> Io<S> {
         self.0.inbox = Inbox::with(received);
@@ -126,7 +126,8 @@ impl<S: Duplex> Io<S> {
         self.0.sender.stream()
     }
 
-    /// Returns the stream. Receiving or sending on it changes what this adapter finds.
+    /// Returns the stream. Bytes that are received from it directly are missing here; bytes that are sent
+    /// directly may overtake accepted ones.
     pub fn get_mut(&mut self) -> &mut S {
         self.0.sender.parts().0
     }
@@ -136,16 +137,16 @@ impl<S: Duplex> Io<S> {
         self.0.sender.outbox.is_empty()
     }
 
-    /// Forgets what was accepted and is not sent. If a send is under way, the stream's sending side is
+    /// Discards accepted bytes that have not been sent. If a send is in flight, the stream's sending side is
     /// broken.
     pub fn discard(&mut self) {
         let sender = &mut self.0.sender;
         sender.outbox = Outbox::new(sender.outbox.mode());
     }
 
-    /// Returns the stream, with what was received and not read. What was written has to be
-    /// [flushed](Self::is_flushed) before: what was not is lost, and if it is under way, the stream's sending
-    /// side is broken.
+    /// Returns the stream, and the bytes that were received and not read. [Flush](Self::is_flushed) first:
+    /// accepted bytes that were not sent are lost, and if a send is in flight, the stream's sending side is
+    /// broken.
     #[allow(clippy::expect_used, reason = "it is there until this is dropped")]
     pub fn into_inner(mut self) -> (S, Lease) {
         let stream = self.0.sender.stream.take().expect("there until this is dropped");
@@ -177,7 +178,7 @@ impl<S: Source> ReadIo<S> {
         ReadIo { stream, inbox: Inbox::default() }
     }
 
-    /// Returns the half, with what was received and not read.
+    /// Returns the half, and the bytes that were received and not read.
     pub fn into_inner(self) -> (S, Lease) {
         (self.stream, self.inbox.into_rest())
     }
@@ -216,7 +217,7 @@ impl<S: Sink + fmt::Debug> fmt::Debug for WriteIo<S> {
 macro_rules! reads {
     ($type:ident, $bound:ident) => {
         impl<S: $bound> $type<S> {
-            /// Gives `put` at most `room` bytes of what was received, and returns how many.
+            /// Gives `put` at most `room` received bytes, and returns how many.
             fn poll_take(
                 &mut self,
                 context: &mut Context<'_>,

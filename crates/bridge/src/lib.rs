@@ -1,10 +1,10 @@
-//! The I/O traits of hyper, tokio and futures over the engine's streams: the way to bring a crate that was
-//! written for them.
+//! Adapters from the engine's streams to the I/O traits of hyper, tokio and futures. Crates written for those
+//! traits run on the engine through them.
 //!
-//! Those traits lend a buffer for one poll; a completion engine owns a buffer until the kernel has let go of
-//! it. [`Io`] stands between: it hands out what was received from the engine's own buffer, and sends from
-//! memory of its own where a send cannot end at once. Dropping a read or a write half-way loses nothing and
-//! needs no cancellation, because nothing that is in flight belongs to the caller.
+//! Those traits lend a buffer for one poll. A completion engine owns a buffer until the kernel has finished
+//! with it. [`Io`] stands between them: it lends received bytes out of the engine's buffer, and sends from
+//! memory of its own when a send cannot complete at once. Dropping a read or a write loses nothing and needs
+//! no cancellation, because nothing in flight belongs to the caller.
 //!
 //! ```
 //! use ringroad_bridge::{Clock, Io, LocalExecutor};
@@ -20,9 +20,9 @@
 //! # }
 //! ```
 //!
-//! [`Io`] works on every [`Duplex`]: TCP and Unix streams, and what is layered on them. Halves are bridged
-//! one by one ([`ReadIo`], [`WriteIo`]). Everything stays on the thread of its runtime; [`LocalExecutor`]
-//! spawns there, and [`Local`] gives it to crates that ask for `Send`.
+//! [`Io`] works on every [`Duplex`]: TCP and Unix streams, and streams layered on them. Halves are bridged
+//! one by one ([`ReadIo`], [`WriteIo`]). Everything stays on the thread of its runtime. [`LocalExecutor`]
+//! spawns there, and [`Local`] wraps values for crates that ask for `Send`.
 //!
 //! # Which crates run
 //! A crate runs if it takes a connected stream and leaves the spawning to its caller. The examples of this

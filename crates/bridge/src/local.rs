@@ -1,5 +1,5 @@
-//! Values that are named `Send` and stay on their thread, for crates that ask for `Send` where a program with
-//! one runtime per thread does not need it.
+//! A wrapper that declares a value `Send` and keeps it on its thread, for crates that ask for `Send` where a
+//! program with one runtime per thread does not need it.
 
 use futures_io as futures;
 use hyper::rt;
@@ -78,7 +78,7 @@ impl<T> DerefMut for Local<T> {
 
 impl<T> fmt::Debug for Local<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Printed on any thread.
+        // Debug output works on any thread.
         f.debug_struct("Local").field("is_here", &self.inner.valid()).finish_non_exhaustive()
     }
 }

@@ -1,17 +1,17 @@
-//! The sending side of an adapter: bytes that were taken from a caller and are on their way.
+//! The sending side of an adapter: bytes that were accepted from a caller and are not sent yet.
 //!
-//! INVARIANT: bytes leave in the order in which they were taken: `sending` before `filling`. While nothing is
-//! under way there is no buffer.
+//! INVARIANT: bytes leave in the order in which they were accepted: `sending` before `filling`. While nothing
+//! is in flight there is no buffer.
 
 use crate::duplex::Sink;
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll, ready};
 
-/// What is taken from a caller before it has to wait for the kernel.
+/// Maximum size of a buffer of accepted bytes. The caller waits before more are accepted.
 const HELD_BYTES_MAX: usize = 64 * 1024;
 
-/// Buffers that are kept for use again, of each thread.
+/// Number of buffers that each thread keeps for reuse.
 const KEPT: usize = 16;
 
 thread_local! {
@@ -25,7 +25,7 @@ fn take_buffer() -> Vec<u8> {
 fn give_buffer(mut buffer: Vec<u8>) {
     if (1..=2 * HELD_BYTES_MAX).contains(&buffer.capacity()) {
         buffer.clear();
-        // Not while the thread ends.
+        // Fails while the thread ends: the buffer is freed then.
         let _ = BUFFERS.try_with(|kept| {
             let mut kept = kept.borrow_mut();
             if kept.len() < KEPT {
@@ -40,7 +40,7 @@ fn give_buffer(mut buffer: Vec<u8>) {
 pub(crate) enum Mode {
     /// At once.
     Direct,
-    /// With the next flush, or when much has come together.
+    /// With the next flush, or when the adapter has collected much.
     Gathering,
 }
 
@@ -61,12 +61,12 @@ impl<S: Sink> Outbox<S> {
         self.mode
     }
 
-    /// Returns whether everything that was taken has been given to the kernel.
+    /// Returns whether everything accepted has been given to the kernel.
     pub(crate) fn is_empty(&self) -> bool {
         self.sending.is_none() && self.filling.is_empty()
     }
 
-    /// Takes bytes; how many.
+    /// Accepts bytes; returns how many.
     pub(crate) fn poll_write(
         &mut self,
         stream: &mut S,
@@ -93,7 +93,7 @@ impl<S: Sink> Outbox<S> {
         let taken = self.take(slices);
         match self.poll_empty(stream, context) {
             Poll::Ready(Err(why)) => Poll::Ready(Err(why)),
-            // It goes on by itself.
+            // A pending send continues without the caller.
             Poll::Ready(Ok(())) | Poll::Pending => Poll::Ready(Ok(taken)),
         }
     }
@@ -138,7 +138,7 @@ impl<S: Sink> Outbox<S> {
         }
     }
 
-    /// Sends everything, and then the end.
+    /// Sends everything, then ends the sending side.
     pub(crate) fn poll_end(&mut self, stream: &mut S, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_empty(stream, context))?;
         if !self.ended {

@@ -1,4 +1,4 @@
-//! What hyper asks of a runtime besides I/O: where tasks run, and timers.
+//! The parts of a runtime that hyper needs besides I/O: an executor, and timers.
 
 use crate::local::Local;
 use hyper::rt::{Executor, Sleep, Timer};
@@ -7,7 +7,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 
-/// Runs hyper's tasks on the runtime of the thread that gives them.
+/// Spawns hyper's tasks on the runtime of the calling thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LocalExecutor;
 
@@ -21,7 +21,7 @@ where
     }
 }
 
-/// The engine's clock and timers for hyper: in a simulation those of virtual time.
+/// The engine's clock and timers for hyper. In a simulation they follow virtual time.
 ///
 /// hyper wants sleeps that are `Send`. One of these panics when it is polled or dropped on a thread other
 /// than that of its runtime, which a connection on the engine never does.
@@ -38,7 +38,7 @@ impl Timer for Clock {
     }
 
     fn now(&self) -> Instant {
-        // A pool of connections may ask on the way out, when there is no runtime any more.
+        // A connection pool may ask while the program ends, when the runtime no longer exists.
         if is_in_runtime() { time::now() } else { Instant::now() }
     }
 }

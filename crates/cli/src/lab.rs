@@ -71,7 +71,7 @@ pub(crate) fn run(flags: Box<LabFlags>, common: &Common) -> ExitCode {
     }))
 }
 
-/// Returns a word that is no verb: most often a suite's name.
+/// Returns the error for a word that is not a verb, usually the name of a suite.
 fn no_such_verb(words: &[std::ffi::OsString]) -> Complaint {
     let word = words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
     let is_suite = built_in::names().any(|name| name == word) || word.ends_with(".toml");
@@ -107,7 +107,7 @@ fn suite(name: &str, flags: &RunFlags, common: &Common) -> Result<u8, Complaint>
         client_override: flags.client,
         ..RunOptions::of(ringroad)
     };
-    // Trees to copy lie beside the record, on the disk that holds it, and go when the run is over.
+    // Trees to copy are beside the record, on its disk, and are removed after the run.
     let options = |folder: &Folder| RunOptions { scratch: Some(folder.trees()), ..given.clone() };
     match &flags.resume {
         // The existing record stays until the new one is complete, so that an attempt does not lose it.
@@ -138,7 +138,7 @@ fn suite(name: &str, flags: &RunFlags, common: &Common) -> Result<u8, Complaint>
             if flags.plan {
                 return say_plan(&suite, &given);
             }
-            // It is what the caller wants to see, so the rest is not measured without it.
+            // The user's program is the purpose of the run, so without it the rest is not measured.
             let added = suite.servers.iter().rev().take(flags.with.len());
             let missing = |server: &Server| program::missing(server, suite.folder.as_deref());
             if let Some((server, why)) = added.rev().find_map(|server| Some((server, missing(server)?))) {
@@ -152,7 +152,7 @@ fn suite(name: &str, flags: &RunFlags, common: &Common) -> Result<u8, Complaint>
     }
 }
 
-/// Prints what would run.
+/// Prints the plan of a run.
 fn say_plan(suite: &Suite, options: &RunOptions) -> Result<u8, Complaint> {
     let suite = runner::overridden(suite, options).map_err(refused)?;
     let mut plan = fitting_plan(&suite)?;
@@ -165,7 +165,7 @@ fn say_plan(suite: &Suite, options: &RunOptions) -> Result<u8, Complaint> {
     Ok(DONE)
 }
 
-/// Returns the plan of a suite with what this machine has too few CPUs for left out.
+/// Returns the plan of a suite, without what needs more CPUs than this machine has.
 fn fitting_plan(suite: &Suite) -> Result<Plan, Complaint> {
     let mut plan = Plan::of(suite, 0);
     plan.fit(suite, Cores::of_this_process().map_err(refused)?.server.len());
@@ -176,7 +176,7 @@ fn fitting_plan(suite: &Suite) -> Result<Plan, Complaint> {
 fn claims(flags: &SourcesFlags, common: &Common) -> Result<u8, Complaint> {
     let ringroad =
         env::current_exe().map_err(|error| failed("finding this program", Path::new("ringroad"), &error))?;
-    // Programs may be started from folders of their own, so the path must not depend on ours.
+    // Programs may run in other folders, so the path must be absolute.
     let peers = std::path::absolute(&flags.peers)
         .map_err(|error| failed("finding the folder", &flags.peers, &error))?;
     let options = sources::Options {
@@ -197,7 +197,7 @@ fn claims(flags: &SourcesFlags, common: &Common) -> Result<u8, Complaint> {
     run_it(&folder, &output, common, |progress, stop| sources::run(&options, progress, stop))
 }
 
-/// Returns what follows from `run`, which may be stopped by a signal.
+/// Runs `run`, which a signal may stop, and returns its result.
 fn run_it(
     folder: &Folder,
     flags: &RunFlags,
@@ -205,7 +205,7 @@ fn run_it(
     run: impl FnOnce(&mut Progress, &AtomicBool) -> Result<Record, Error>,
 ) -> Result<u8, Complaint> {
     let stop = Arc::new(AtomicBool::new(false));
-    // When a later one ends this process, the kernel ends the children.
+    // If a later signal ends this process, the kernel ends the children.
     crate::stopping::on_signals(&crate::stopping::wishes(), &stop, |_| ()).map_err(|error| Complaint {
         message: format!("registering for signals: {}", why(&error)),
         code: FAILED,
@@ -223,7 +223,7 @@ fn run_it(
     let interrupted = stop.load(Ordering::Relaxed);
 
     if interrupted && folder.has_more_than(&record) {
-        // Of a block that was not whole only the record keeps the runs; a resumed run has to make them again.
+        // Runs of an incomplete block are only in the record; a resumed run repeats them.
         if !common.quiet {
             say(&format!("{} has more runs than this one, so it is kept", folder.record().display()));
         }
@@ -236,14 +236,14 @@ fn run_it(
             say(&format!("resume it: ringroad lab run --resume {}", folder.0.display()));
         }
     } else {
-        // Everything is in the record now. (What cannot be removed does no harm.)
+        // Everything is in the record now. (A journal that cannot be removed is harmless.)
         let _ = fs::remove_file(folder.journal());
     }
     print(&printed(&record, flags.print))?;
     if !common.quiet && flags.print.wanted() == Format::Table {
         print(&format!("\nrecord: {}\npage:   {}\n", folder.record().display(), folder.page().display()))?;
     }
-    // A run about published figures may well have had nothing to measure for them.
+    // A run about published figures may have had nothing to measure.
     let nothing = record.claims.is_empty() && record.cells.iter().all(|cell| cell.skipped.is_some());
     if nothing && !interrupted {
         say("nothing was measured: no program could run");
@@ -257,7 +257,7 @@ fn run_it(
     })
 }
 
-/// Returns the built-in suites, with how long each takes here.
+/// Prints the built-in suites, with their durations here.
 fn suites() -> Result<u8, Complaint> {
     let mut text = String::new();
     for name in built_in::names() {
@@ -295,7 +295,7 @@ fn refused(error: Error) -> Complaint {
     Complaint { message: error.to_string(), code }
 }
 
-/// Leaves the named programs in the suite, and the baseline that the ratios need.
+/// Keeps the named programs in the suite, and the baseline of the ratios.
 fn only(suite: &mut Suite, names: &[String]) -> Result<(), Complaint> {
     if names.is_empty() {
         return Ok(());
@@ -318,7 +318,7 @@ fn json(record: &Record) -> String {
     text
 }
 
-/// Returns the record in the format that was asked for.
+/// Returns the record in the requested format.
 fn printed(record: &Record, flags: PrintFlags) -> String {
     match flags.wanted() {
         Format::Table => table_for_here(record, if flags.brief { Detail::Brief } else { Detail::Full }),
@@ -332,7 +332,7 @@ fn table_for_here(record: &Record, detail: Detail) -> String {
     let out = io::stdout();
     let terminal = out.is_terminal();
     let color = terminal && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    // A record that is about claims is read for them; its cells are on the page.
+    // For a record of claims, the claims matter; its cells are on the page.
     match sources::text::text(&record.claims, width(), color) {
         claims if claims.is_empty() => table::detailed(record, width(), color, detail),
         claims => claims,
@@ -348,7 +348,7 @@ fn print(text: &str) -> Result<(), Complaint> {
     crate::complaint::print(text).map_err(|message| Complaint { message, code: FAILED })
 }
 
-/// Several records as one. Parts of a load are added up; others are pooled run by run.
+/// Reads several records as one. Parts of a load are added; others are pooled run by run.
 fn read_all(paths: &[PathBuf]) -> Result<Record, Complaint> {
     let mut records = Vec::new();
     for path in paths {
@@ -357,7 +357,7 @@ fn read_all(paths: &[PathBuf]) -> Result<Record, Complaint> {
         }
     }
     if records.iter().any(ringroad_load::parts::is_part) {
-        // One part by itself is a record as any other, and is shown as such.
+        // A single part is shown like any other record.
         if let ([one], [_]) = (records.as_slice(), paths)
             && !paths.iter().any(|path| path.is_dir())
         {
@@ -368,13 +368,13 @@ fn read_all(paths: &[PathBuf]) -> Result<Record, Complaint> {
     merge::merge(&records).map_err(|error| Complaint { message: format!("merge: {error}"), code: FAILED })
 }
 
-/// Returns the parts of a load as one.
+/// Adds the parts of a load.
 fn added(records: &[Record]) -> Result<Record, Complaint> {
     ringroad_load::parts::merge(records)
         .map_err(|error| Complaint { message: format!("merge: {error}"), code: FAILED })
 }
 
-/// Returns what became slower or faster.
+/// Prints what became slower or faster.
 fn compare(first: &Path, second: &Path, figure: Measure, absolute: bool) -> Result<u8, Complaint> {
     let (first, second) = (read(first)?, read(second)?);
     let differences = differences(&first, &second, figure, absolute);
@@ -389,10 +389,10 @@ fn compare(first: &Path, second: &Path, figure: Measure, absolute: bool) -> Resu
     })
 }
 
-/// One record of several, as a file.
+/// Merges several records into one file.
 fn merge_into(paths: &[PathBuf], out: &Path) -> Result<u8, Complaint> {
     let mut record = read_all(paths)?;
-    // One part by itself lacks all others.
+    // A single part lacks all others.
     if ringroad_load::parts::is_part(&record) {
         record = added(std::slice::from_ref(&record))?;
     }
@@ -406,7 +406,7 @@ fn merge_into(paths: &[PathBuf], out: &Path) -> Result<u8, Complaint> {
     Ok(if record.verdict.level == Level::Invalid { INVALID } else { DONE })
 }
 
-/// Table and page of records made earlier, and their chart where one is wanted.
+/// Prints the table of earlier records, and writes their page, and their chart if requested.
 fn report(
     paths: &[PathBuf],
     out: Option<&Path>,
@@ -433,7 +433,7 @@ fn report(
         store::write_whole(file, &chart)?;
     }
     let for_people = flags.wanted() == Format::Table;
-    // What is printed for another program is all that is wanted, unless a page is asked for by its name.
+    // Output for another program is all that is wanted, unless a page is requested by name.
     let page = page.filter(|_| for_people || out.is_some());
     let refused = page.as_ref().and_then(|page| page.refusal(out.is_some()));
     if let (Some(page), None) = (&page, &refused) {
@@ -463,7 +463,7 @@ fn usable(model: Model) -> Result<(), Complaint> {
     outcome.map_err(|refusal| Complaint { message: format!("model {model}: {refusal}"), code: USAGE })
 }
 
-/// One of the reference servers, until SIGINT or SIGTERM.
+/// Runs one of the reference servers until SIGINT or SIGTERM.
 fn server(flags: &ServerFlags) -> Result<u8, Complaint> {
     let complain = |error: ringroad_models::Error| Complaint { message: error.to_string(), code: FAILED };
     let options = Options {
@@ -486,7 +486,7 @@ fn server(flags: &ServerFlags) -> Result<u8, Complaint> {
             .map_err(|error| failed("registering for signals", Path::new("the server"), &error))?;
     }
     if flags.model.engine_driver().is_some() {
-        // To inspect a server that seems to hang. A closed standard error is no reason to stop.
+        // For inspecting a server that seems to hang. A closed standard error does not stop it.
         let tell = |text: &str| drop(io::stderr().write_all(text.as_bytes()));
         dump_on(Signal::SIGUSR1, tell)
             .map_err(|error| Complaint { message: error.to_string(), code: FAILED })?;
@@ -499,7 +499,7 @@ fn server(flags: &ServerFlags) -> Result<u8, Complaint> {
     Ok(DONE)
 }
 
-/// Returns a tree of files to copy. SIGINT ends it where it is: what is there can be looked at and removed.
+/// Makes a tree of files to copy. SIGINT stops it; the partial tree stays and can be removed.
 fn make_dataset(flags: &DatasetFlags, common: &Common) -> Result<u8, Complaint> {
     let threads = std::thread::available_parallelism().map_or(1, |count| count.get());
     let made = dataset::make(flags.dataset, flags.scale, &flags.folder, threads).map_err(|error| {

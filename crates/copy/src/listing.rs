@@ -6,12 +6,12 @@
 //! f 48213 photos/a.jpg
 //! = 1 0 1 48213
 //! ```
-//! A line has the kind, the size and the path below the source. Lines are in the order of the bytes of their
-//! paths, and a directory has a slash behind its name, so what is in it follows it. Kinds: `d` directory,
-//! `f` regular file, `h` anything with several names, `l` symbolic link, `o` other. `\n` and `\\` in a path
-//! stand for a line break and a backslash; other bytes are as they are. The last line has the number of
-//! directories, of `h`, of the rest, and the bytes of `f`: so a list that was cut off is noticed, and a part
-//! knows its share before it has read the rest. Start at [`make`] and [`Reader`].
+//! A line has the kind, the size and the path below the source. Lines are sorted by the bytes of their paths,
+//! and a directory has a slash after its name, so its entries follow it. Kinds: `d` directory, `f` regular
+//! file, `h` anything with several names, `l` symbolic link, `o` other. `\n` and `\\` in a path stand for a
+//! line break and a backslash; other bytes are literal. The last line has the number of directories, of `h`,
+//! of the rest, and the bytes of `f`. So a truncated list is detected, and a part knows its share before it
+//! has read the rest. Start at [`make`] and [`Reader`].
 
 use crate::dir::{OPEN_DIRECTORY, lists_truly, os};
 use crate::error::{Error, ErrorKind, Refusal};
@@ -35,15 +35,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 const HEAD: &[u8] = b"ringroad list 1\n";
-/// The longest line that is read.
+/// Maximum bytes of a line.
 const LINE_BYTES_MAX: u64 = 1 << 20;
-/// The last line has at most so many bytes: five words.
+/// Maximum bytes of the last line: five words.
 const END_BYTES_MAX: u64 = 128;
-/// What an entry weighs besides its bytes when the work is divided: about what moves in the time that a small
-/// file takes.
+/// Weight of an entry besides its bytes when work is divided: about the bytes that are copied in the time
+/// that a small file takes.
 const ENTRY_WEIGHT: u64 = 32 << 10;
 
-/// What a list says an entry is.
+/// The kind of an entry in a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Directory,
@@ -52,7 +52,7 @@ pub(crate) enum Kind {
     Several,
     Link,
     Other,
-    /// A line of `files_from`: only the source says.
+    /// A line of `files_from`: only the source shows its kind.
     Unknown,
 }
 
@@ -84,11 +84,11 @@ impl Kind {
 pub(crate) struct Record {
     pub(crate) kind: Kind,
     pub(crate) size: u64,
-    /// Below the source; of a directory with a slash behind it.
+    /// The path below the source; a directory's ends with a slash.
     pub(crate) path: Vec<u8>,
 }
 
-/// Numbers of a whole list.
+/// Totals of a whole list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum {
     /// Directories.
@@ -118,8 +118,8 @@ impl Sum {
     }
 }
 
-/// The share of one part: a stretch of the list with a fair share of its weight. A stretch has whole folders
-/// for the most part, so parts seldom create in the same ones.
+/// The share of one part: a contiguous range of the list with a fair share of its weight. A range mostly has
+/// whole folders, so parts rarely create files in the same ones.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Share {
     part: Part,
@@ -132,8 +132,8 @@ impl Share {
         Share { part, whole: sum.weight().max(1), before: 0 }
     }
 
-    /// Returns whether the next entry is one of this part. Directories and files with several names are left
-    /// to the last pass. An entry belongs where its middle lies, so parts differ by one entry at each end.
+    /// Returns whether the next entry belongs to this part. Directories and files with several names are left
+    /// to the last pass. The middle of an entry decides, so parts differ by one entry at each end.
     pub(crate) fn has(&mut self, record: &Record) -> bool {
         if matches!(record.kind, Kind::Directory | Kind::Several) {
             return false;
@@ -180,7 +180,7 @@ fn line_of(record: &Record) -> Vec<u8> {
     line
 }
 
-/// Returns whether a path stays below the source and has one form only.
+/// Returns whether a path stays below the source and is in normal form.
 fn is_plain(path: &[u8]) -> bool {
     let path = path.strip_suffix(b"/").unwrap_or(path);
     path.split(|byte| *byte == b'/').all(|part| !matches!(part, b"" | b"." | b"..")) && !path.contains(&0)
@@ -210,7 +210,7 @@ pub(crate) struct Reader {
     input: BufReader<File>,
     number: u64,
     last: Vec<u8>,
-    /// What the last line says, and what was read so far.
+    /// The totals in the last line, and those read so far.
     sum: Sum,
     read: Sum,
     ended: bool,
@@ -276,7 +276,7 @@ impl Reader {
     }
 }
 
-/// Returns the names that `files_from` gives, in order and each once.
+/// Returns the names in `files_from`, sorted and each once.
 pub(crate) fn names_of(file: &Path, nul: bool) -> Result<Sorted, ListError> {
     let failed = |line: u64, why: String| ListError { list: file.into(), line, why };
     let system = |why: io::Error| failed(0, why.to_string());
@@ -302,7 +302,7 @@ pub(crate) fn names_of(file: &Path, nul: bool) -> Result<Sorted, ListError> {
             }
             None => &line,
         };
-        // As rsync reads such lists: these lines are comments.
+        // As in rsync, these lines are comments.
         if name.is_empty() || (!nul && matches!(name.first(), Some(b'#' | b';'))) {
             continue;
         }
@@ -324,19 +324,19 @@ pub(crate) fn names_of(file: &Path, nul: bool) -> Result<Sorted, ListError> {
 /// Why a list was not made.
 #[derive(Debug)]
 pub enum NotMade {
-    /// Some of the tree could not be listed, which the observer was told.
+    /// A part of the tree could not be listed; the observer got the errors.
     Incomplete,
     /// It was stopped.
     Cancelled,
-    /// The options or the list.
+    /// The options or the list are refused.
     Refused(Refusal),
 }
 
-/// Lists the tree `source` in the file `out`, in bounded memory and with all workers. Copies nothing. The
-/// list has its name when it is whole; there is none if some of the tree could not be listed.
+/// Lists the tree `source` in the file `out`, with bounded memory and all workers. Copies nothing. The list
+/// gets its name when it is complete; there is none if a part of the tree could not be listed.
 ///
 /// # Errors
-/// As [`NotMade`] has them.
+/// See [`NotMade`].
 pub fn make(
     source: &Path,
     out: &Path,
@@ -380,7 +380,7 @@ pub fn make(
     named
 }
 
-/// Returns the lines of a tree in order, put aside beside `aside`.
+/// Returns the sorted lines of a tree, stored in temporary files beside `aside`.
 pub(crate) fn sorted(
     source: &Path,
     aside: &Path,
@@ -429,7 +429,7 @@ fn write(mut found: Sorter, file: File) -> io::Result<Sum> {
     Ok(sum)
 }
 
-/// A directory to be listed: what it is in, its name there, and its path with a slash behind it.
+/// A directory to be listed: its parent, its name, and its path with a slash at the end.
 struct Task {
     at: Option<Arc<OwnedFd>>,
     name: CString,
@@ -451,7 +451,7 @@ struct Walk<'a> {
     control: &'a Control,
     out: &'a Path,
     maker: Maker,
-    /// The list of this name from before.
+    /// The earlier list of this name.
     old: Option<(u64, u64)>,
     state: Mutex<State>,
     changed: Condvar,
@@ -514,7 +514,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Lists one directory. The error has the name that it is about, or none for the directory.
+    /// Lists one directory. The error has the name of the entry, or none for the directory itself.
     fn list(&self, task: &Task, more: &mut Vec<Task>) -> Result<(), (ErrorKind, Vec<u8>, Errno)> {
         let own = |kind| move |why| (kind, Vec::new(), why);
         let opened = match &task.at {
@@ -602,7 +602,7 @@ impl Walk<'_> {
     }
 }
 
-/// Returns a path of a list, as the rest of the library writes paths.
+/// Converts a path of a list to a `Path`.
 pub(crate) fn path_of(bytes: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(bytes))
 }

@@ -1,10 +1,10 @@
-//! A copy that several programs share: which part has which entries, by their paths alone.
+//! A copy shared by several programs: the path of an entry alone decides its part.
 //!
-//! A part copies what is no directory and has a path of its share; it makes the directories on the way and
-//! leaves their attributes, and files with several names, to a last pass over the whole tree
-//! ([`Options::finish`](crate::Options::finish)): only when all parts are done does nothing change in a
-//! directory any more, and only one program can know all names of a file. So parts need no word between them,
-//! run at the same time or one after the other, and each can be repeated. Start at [`Part`].
+//! A part copies the entries of its share that are not directories and have one name. It makes the
+//! directories on the way. Attributes of directories, and files with several names, are left to a last pass
+//! over the whole tree ([`Options::finish`](crate::Options::finish)): directories stop changing only when all
+//! parts are complete, and only one program can know all names of a file. So parts need no communication, run
+//! at the same time or one after the other, and each can be repeated. Start at [`Part`].
 
 use crate::dir::lstat;
 use crate::entry::{Entry, Outcome};
@@ -27,14 +27,14 @@ pub struct Part {
 }
 
 impl Part {
-    /// Returns whether the entry with this path below its operand is one of this part.
+    /// Returns whether this part has the entry with this path below its operand.
     pub fn has(self, path: &Path) -> bool {
         hash(path.as_os_str().as_bytes()) % u64::from(self.count.max(1)) == u64::from(self.index)
     }
 }
 
-/// FNV-1a with a last mixing, as all bits count in the remainder. It is the same on every machine and in
-/// every version: parts of one copy may be made by several.
+/// Returns FNV-1a with a final mixing, so that all bits affect the remainder. It is the same on every machine
+/// and in every version, because parts of one copy may be made by several.
 fn hash(bytes: &[u8]) -> u64 {
     let fnv = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
@@ -44,7 +44,7 @@ fn hash(bytes: &[u8]) -> u64 {
     mixed ^ (mixed >> 33)
 }
 
-/// Refuses what has no meaning for parts.
+/// Refuses options that have no meaning for parts.
 pub(crate) fn check(options: &Options) -> Result<(), Refusal> {
     if options.part.is_none() && !options.finish {
         return Ok(());
@@ -79,8 +79,8 @@ pub(crate) fn check(options: &Options) -> Result<(), Refusal> {
 }
 
 impl Worker<'_, '_> {
-    /// Returns whether an entry, which is no directory, is none of this program's. The outcome of one that is
-    /// not.
+    /// Returns the outcome of an entry (not a directory) that belongs to another program; `None` for this
+    /// program's.
     pub(crate) fn of_others(&mut self, entry: &Entry<'_>, facts: &Facts) -> Result<Option<Outcome>, Error> {
         let options = self.run.options;
         let several = options.preserve.links && facts.nlink > 1;
@@ -91,7 +91,7 @@ impl Worker<'_, '_> {
         if !options.finish || several {
             return Ok(None);
         }
-        // All of these were to be copied by a part.
+        // A part should have copied all of these.
         let there = lstat(entry.handles.target(), entry.target);
         let made = there.is_ok_and(|there| there.kind == facts.kind)
             && (facts.kind != FileType::RegularFile

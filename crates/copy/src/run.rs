@@ -160,14 +160,14 @@ pub fn copy(
     })
 }
 
-/// Files that a copy with these options reads or writes besides, and its sources: they are not removed.
+/// Returns the sources of a copy and the other files that it reads or writes: they are not removed.
 pub(crate) fn own_files<'a>(sources: &'a [PathBuf], options: &'a Options) -> impl Iterator<Item = &'a Path> {
     let own = [&options.manifest, &options.list, &options.journal, &options.update_from_manifest];
     let from = options.files_from.as_ref().map(|from| from.file.as_path());
     own.into_iter().flatten().map(PathBuf::as_path).chain(from).chain(sources.iter().map(PathBuf::as_path))
 }
 
-/// Returns what a manifest's paths are relative to: the directory that was copied into, or that the copy is.
+/// Returns the base of a manifest's paths: the directory that was copied into, or that is the copy.
 pub(crate) fn root_of(sources: &[PathBuf], destination: &Destination) -> PathBuf {
     match destination {
         Destination::Into(directory) => directory.clone(),
@@ -176,13 +176,13 @@ pub(crate) fn root_of(sources: &[PathBuf], destination: &Destination) -> PathBuf
     }
 }
 
-/// Syncs every file system written to. A failure here does not tell which files are on the disk.
+/// Syncs every file system written to. A failure does not show which files are on the disk.
 fn sync(run: &Run<'_>, main: &mut Worker<'_, '_>) {
     let written = std::mem::take(&mut *run.written.lock().unwrap_or_else(PoisonError::into_inner));
     for directory in written.into_values() {
         let synced = main.clock.call(For::Sync, || rustix::fs::syncfs(&directory));
         if synced == Err(Errno::NOSYS) {
-            // Kernels that lack the call sync all file systems, or none.
+            // On kernels without the call, all file systems are synced, or none.
             rustix::fs::sync();
         } else if let Err(why) = synced {
             let path = std::fs::read_link(format!("/proc/self/fd/{}", directory.as_raw_fd()));
@@ -191,13 +191,13 @@ fn sync(run: &Run<'_>, main: &mut Worker<'_, '_>) {
     }
 }
 
-/// Empties the queue with `jobs` workers, this thread being one; more join when `auto` wants them. Returns
-/// how many there were.
+/// Empties the queue with `jobs` workers, including this thread; more join if `auto` adds them. Returns the
+/// number of workers.
 fn work_together(run: &Run<'_>, main: &mut Worker<'_, '_>, jobs: usize) -> usize {
     if run.queue.waiting() == 0 {
         return 1;
     }
-    // Those of the time before have ended.
+    // Earlier workers have ended.
     run.workers.store(1, Ordering::Relaxed);
     if jobs > 1 && !run.chosen.rings_now() {
         main.work_alone();
@@ -214,7 +214,7 @@ fn work_together(run: &Run<'_>, main: &mut Worker<'_, '_>, jobs: usize) -> usize
     run.workers.load(Ordering::Relaxed)
 }
 
-/// One worker more. Where the system has no thread left, those there are go on.
+/// Adds a worker. If the system has no thread left, the present workers continue.
 fn spawn<'scope, 'env>(scope: &'scope Scope<'scope, 'env>, run: &'env Run<'env>) {
     run.workers.fetch_add(1, Ordering::Relaxed);
     let begun = crate::threads::begin(scope, move || {
@@ -228,7 +228,8 @@ fn spawn<'scope, 'env>(scope: &'scope Scope<'scope, 'env>, run: &'env Run<'env>)
     }
 }
 
-/// Directories that may stay open: two descriptors each, and a quarter of what the process may open.
+/// Returns how many directories may stay open: each takes two descriptors, and together a quarter of the
+/// process's limit.
 fn directories(may_open: usize) -> usize {
     (may_open / 8).clamp(1, 4096)
 }

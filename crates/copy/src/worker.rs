@@ -35,13 +35,13 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// Tasks that one worker does before there are others: two folders with their files, or one with a folder in
-/// it.
+/// Number of tasks that one worker does before others are started: two folders with their files, or one with
+/// a subfolder.
 const ALONE_TASKS: usize = 4;
 /// Files in such tasks. A cached file takes about 40 µs; starting and ending a thread takes 50 to 100.
 const ALONE_FILES: usize = 8;
 
-/// What all workers share.
+/// State that all workers share.
 pub(crate) struct Run<'a> {
     pub(crate) options: &'a Options,
     pub(crate) observer: &'a dyn Observer,
@@ -51,9 +51,9 @@ pub(crate) struct Run<'a> {
     pub(crate) links: Links,
     pub(crate) chosen: Chosen,
     pub(crate) manifest: Option<Manifest>,
-    /// It could not be written, which was told: there will be none.
+    /// Whether writing the manifest failed, which was reported: there will be none.
     pub(crate) manifest_lost: AtomicBool,
-    /// What is copied instead of what directories list, until the operand takes it.
+    /// The selection that is copied instead of directory listings, until the operand takes it.
     pub(crate) selection: Mutex<Option<Selection>>,
     /// The journal, once the destination is there.
     pub(crate) journal: OnceLock<Journal>,
@@ -61,29 +61,29 @@ pub(crate) struct Run<'a> {
     pub(crate) manifested: Option<Manifested>,
     /// Limits what all workers write.
     pub(crate) rate: Option<Bucket>,
-    /// What paths in the manifest are relative to.
+    /// Base of the paths in the manifest.
     pub(crate) manifest_root: PathBuf,
     /// A descriptor on each file system written to, by device: what `Durability::End` syncs.
     pub(crate) written: Mutex<HashMap<u64, OwnedFd>>,
     /// Clocks of workers that have ended.
     pub(crate) clocks: Mutex<Clock>,
-    /// Workers since the operands were last waited for.
+    /// Number of workers since the operands were last waited for.
     pub(crate) workers: AtomicUsize,
     pub(crate) me: Me,
     pub(crate) exclude: Option<Excluded>,
-    /// What file systems of the destination refused as a whole.
+    /// Features that file systems of the destination refused as a whole.
     pub(crate) lacks: Lacks,
     pub(crate) mismatches: AtomicU64,
-    /// Directories this copy made or merged for an operand: a source that is one of them is a copy into
+    /// Directories that this copy made or merged for an operand. A source among them would be copied into
     /// itself.
     pub(crate) own: Mutex<HashSet<(u64, u64)>>,
-    /// Operands' targets of which it was told that they lie in their source.
+    /// Targets of operands that lie in their source, already reported.
     pub(crate) into_itself: Mutex<HashSet<PathBuf>>,
     /// Files made for operands, so that another operand does not overwrite them.
     pub(crate) made: Mutex<HashSet<MadeAs>>,
     /// Finished files that wait for a sync before they get their times.
     pub(crate) marks: Mutex<Marks>,
-    /// Held while times are set, where the journal must know that all of them are.
+    /// Held while times are set, if the journal must know that all of them are.
     pub(crate) marking: Mutex<()>,
     /// The number of the next temporary name.
     pub(crate) temporary: AtomicU64,
@@ -92,21 +92,21 @@ pub(crate) struct Run<'a> {
     /// This process, for temporary names.
     pub(crate) maker: OnceLock<Maker>,
     pub(crate) wants_entries: bool,
-    /// An option asks about the target before anything is opened.
+    /// Whether an option examines the target before anything is opened.
     pub(crate) looks_first: bool,
 }
 
-/// A file that was made for an operand: which it is, in which directory, and its name there. Of a file with
-/// several names one was made so, and the others are not protected by it.
+/// A file made for an operand: its identity, its directory, and its name there. If the file has several
+/// names, only this one is protected.
 pub(crate) type MadeAs = ((u64, u64), (u64, u64), CString);
 
 impl Run<'_> {
-    /// Returns whether nothing new may begin.
+    /// Returns whether no new work may begin.
     pub(crate) fn stopped(&self) -> bool {
         self.control.is_cancelled()
     }
 
-    /// Remembers what was made for an operand.
+    /// Records what was made for an operand.
     pub(crate) fn created(&self, entry: &Entry<'_>) {
         if let Ok(facts) = lstat(entry.handles.target(), entry.target) {
             let made = made_as(entry, facts.identity());
@@ -119,7 +119,7 @@ impl Run<'_> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner).contains(&made_as(entry, identity))
     }
 
-    /// Remembers the file system that a directory or a file is on, to be synced at the end.
+    /// Records the file system of a directory or file, to be synced at the end.
     pub(crate) fn writes_to(&self, there: &OwnedFd, device: u64) {
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         if let std::collections::hash_map::Entry::Vacant(slot) = written.entry(device)
@@ -134,12 +134,12 @@ impl Run<'_> {
     }
 }
 
-/// Returns what an operand was made as: its directory is a place. Its facts are those of the target's side.
+/// Returns the identity under which an operand was made. The directory's facts are those of the target side.
 fn made_as(entry: &Entry<'_>, identity: (u64, u64)) -> MadeAs {
     (identity, entry.dir.facts.identity(), entry.target.to_owned())
 }
 
-/// Ends the others' waiting when a worker panics.
+/// Ends the waiting of the others when a worker panics.
 struct Watch<'q>(&'q Queue);
 
 impl Drop for Watch<'_> {
@@ -150,29 +150,30 @@ impl Drop for Watch<'_> {
     }
 }
 
-/// One thread's share.
+/// The state of one thread.
 pub(crate) struct Worker<'r, 'a> {
     pub(crate) run: &'r Run<'a>,
     pub(crate) buffer: Buffer,
     pub(crate) clock: Clock,
     pub(crate) tally: Totals,
-    /// What was told of the file at hand.
+    /// The progress reported for the present file.
     pub(crate) ahead: Ahead,
-    /// Bytes told of files that have ended, to be taken back with the next flush.
+    /// Bytes reported ahead for files that have ended, to be subtracted at the next flush.
     pub(crate) told: u64,
-    /// Whether the files of this batch are looked at, and what was seen so far, from batch to batch.
+    /// Whether the files of this batch are checked for cached data, and what was seen so far, from batch to
+    /// batch.
     pub(crate) looks: bool,
     pub(crate) sample: Sample,
-    /// Room that directories are listed into.
+    /// Buffer for directory listings.
     pub(crate) listing: Vec<u8>,
-    /// A ring was tried and is not to be tried again.
+    /// A ring was tried and is not tried again.
     ringless: bool,
-    /// The kernel says whether an open needs the disk (`RESOLVE_CACHED`).
+    /// Whether the kernel reports if an open needs the disk (`RESOLVE_CACHED`).
     pub(crate) asks_cache: bool,
     /// The device of the last source that a ring opened, and whether it is FUSE.
     pub(crate) fuse: Option<(u64, bool)>,
-    /// The target at hand was compared with its source and differs: it is replaced whatever `resume` and
-    /// `update` say.
+    /// Whether the present target was compared with its source and differs: it is replaced regardless of
+    /// `resume` and `update`.
     pub(crate) differs: bool,
 }
 
@@ -195,7 +196,7 @@ impl<'r, 'a> Worker<'r, 'a> {
         }
     }
 
-    /// Works until there is nothing left. `more` adds a worker.
+    /// Works until the queue is empty. `more` adds a worker.
     pub(crate) fn work(&mut self, more: &dyn Fn()) {
         let _watch = Watch(&self.run.queue);
         loop {
@@ -216,8 +217,8 @@ impl<'r, 'a> Worker<'r, 'a> {
         }
     }
 
-    /// Does what is left of a small folder or two, which takes less time than making a thread for it. No
-    /// other worker runs yet.
+    /// Copies one or two small folders, which takes less time than starting a thread. No other worker runs
+    /// yet.
     pub(crate) fn work_alone(&mut self) {
         let small = |task: &Task| !matches!(task, Task::Files(_, _, range) if range.len() > ALONE_FILES);
         for _ in 0..ALONE_TASKS {
@@ -228,7 +229,7 @@ impl<'r, 'a> Worker<'r, 'a> {
         }
     }
 
-    /// Works on a ring until there is nothing left. `false`: there is no ring for this worker, or no longer.
+    /// Works on a ring until the queue is empty. Returns `false` if this worker has no ring, or lost it.
     fn work_on_ring(&mut self) -> bool {
         let splice = self.run.chosen.choice.engine == crate::Engine::RingSplice;
         let chosen = &self.run.chosen;
@@ -292,14 +293,14 @@ impl<'r, 'a> Worker<'r, 'a> {
             }
         };
         let Range { start: mut at, mut end } = range;
-        // What is cloned is not read, cached or not.
+        // Cloned files are not read, cached or not.
         self.looks = self.run.chosen.watches() && !dir.cloning.works();
         while at < end {
             end = self.share(dir, names, at..end);
             match self.sample.judge() {
                 Some(true) if !dir.cloning.works() => {
                     self.run.chosen.cold.store(true, Ordering::Relaxed);
-                    // The rest in the other way of working.
+                    // The rest is left for the way of cold files: on a ring, or with more threads.
                     self.leave(dir, names, at..end);
                     break;
                 }
@@ -317,8 +318,8 @@ impl<'r, 'a> Worker<'r, 'a> {
         self.looks = false;
     }
 
-    /// Leaves the second half of a batch's rest to a worker that has nothing to do, if there is one. Returns
-    /// where the rest ends now.
+    /// Gives the second half of a batch's rest to an idle worker, if there is one. Returns the new end of the
+    /// rest.
     pub(crate) fn share(&self, dir: &Arc<Dir>, names: &Arc<Names>, rest: Range<usize>) -> usize {
         if rest.len() < 2 || !self.run.queue.starves() {
             return rest.end;
@@ -333,8 +334,8 @@ impl<'r, 'a> Worker<'r, 'a> {
         self.run.queue.push(self.batches(dir, names, files));
     }
 
-    /// Files as batches, pending in their directory; the last is the first to be copied, so that on the stack
-    /// it lies on top and files are read in order.
+    /// Makes batches of files, pending in their directory. The last batch is copied first, so that it is on
+    /// top of the stack and files are read in order.
     pub(crate) fn batches(&self, dir: &Arc<Dir>, names: &Arc<Names>, files: Range<usize>) -> Vec<Task> {
         let size = self.run.chosen.batch(files.len());
         let starts = files.clone().step_by(size).rev();
@@ -406,7 +407,7 @@ impl<'r, 'a> Worker<'r, 'a> {
 
     /// Counts and reports the outcome of an entry.
     pub(crate) fn account(&mut self, entry: &Entry<'_>, outcome: Result<Outcome, Error>) {
-        // Operands and directories were tried again before: more depends on what came of them.
+        // Operands and directories were retried earlier, since more depends on them.
         let outcome = match entry.operand || entry.kind == Some(FileType::Directory) {
             true => outcome,
             false => self.persist(outcome, |worker| worker.entry(entry)),
@@ -458,7 +459,7 @@ impl<'r, 'a> Worker<'r, 'a> {
         self.show();
     }
 
-    /// Puts a file into the manifest: with the hash of what was copied, or of what is `there` already.
+    /// Adds a file to the manifest: with the hash of the copied data, or of the existing target (`there`).
     fn list(&mut self, entry: &Entry<'_>, there: bool, hash: Option<blake3::Hash>, copied: bool) {
         let Some(manifest) = &self.run.manifest else { return };
         if self.run.manifest_lost.load(Ordering::Relaxed) {
@@ -476,9 +477,9 @@ impl<'r, 'a> Worker<'r, 'a> {
                 other: None,
                 source: Some(why),
             };
-            // What was written, perhaps through a link.
+            // The written file, perhaps through a link.
             let mut facts = stat(entry.handles.target(), entry.target).map_err(|why| failed(why.into()))?;
-            // It gets its source's time later, after its data (`marks.rs`).
+            // The source's time is set later, after the data (`marks.rs`).
             if copied
                 && self.run.options.resume
                 && let Ok(source) = stat(entry.handles.source(), entry.source)

@@ -65,7 +65,7 @@ impl UnixAddr {
         self.0 == Name::Unnamed
     }
 
-    /// As the kernel takes it.
+    /// Converts to the kernel's form.
     ///
     /// # Errors
     /// ENAMETOOLONG; EINVAL for a path that is empty or contains a zero byte.

@@ -33,7 +33,7 @@ pub struct JoinSet<T> {
     ended: Rc<RefCell<Ended>>,
 }
 
-/// What the tasks report.
+/// Reports of the tasks.
 #[derive(Default)]
 struct Ended {
     /// Tasks that have ended, in this order, and are not joined yet.
@@ -67,8 +67,8 @@ impl<T: 'static> JoinSet<T> {
         JoinSet { tasks: HashMap::new(), next: 0, ended: Rc::default() }
     }
 
-    /// Starts a task on the current runtime and adds it to the set. Returns a handle that cancels this task
-    /// alone; it is then joined as cancelled.
+    /// Starts a task on the current runtime and adds it to the set. Returns a handle that cancels only this
+    /// task; the task is then joined as cancelled.
     ///
     /// # Panics
     /// Outside of a runtime.
@@ -104,14 +104,14 @@ impl<T: 'static> JoinSet<T> {
     /// Removes the next task that has ended; `None` if none has.
     pub fn try_join_next(&mut self) -> Option<Result<T, JoinError>> {
         let id = *self.ended.borrow().ids.front()?;
-        // It is `None` while the runtime is about to store the outcome.
+        // `None` while the runtime is about to store the outcome.
         let joined = self.tasks.get(&id)?.try_output()?;
         self.ended.borrow_mut().ids.pop_front();
         self.tasks.remove(&id);
         Some(joined)
     }
 
-    /// As [`join_next`](Self::join_next), for a hand-written future.
+    /// Works as [`join_next`](Self::join_next), for a hand-written future.
     pub fn poll_join_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<T, JoinError>>> {
         if self.tasks.is_empty() {
             return Poll::Ready(None);
@@ -142,7 +142,7 @@ impl<T: 'static> JoinSet<T> {
     /// Waits for every task; returns the outputs in the order in which they ended.
     ///
     /// # Panics
-    /// If a task has panicked or was cancelled, after which the others are cancelled.
+    /// A task has panicked or was cancelled. The others are cancelled then.
     pub async fn join_all(mut self) -> Vec<T> {
         let mut outputs = Vec::with_capacity(self.tasks.len());
         while let Some(joined) = self.join_next().await {
@@ -172,7 +172,7 @@ impl<T: 'static> JoinSet<T> {
     /// Removes every task and lets it run.
     pub fn detach_all(&mut self) {
         self.tasks.drain().for_each(|(_, task)| task.detach());
-        // They report to a queue of their own, which goes with the last of them.
+        // They report to a separate queue, which is freed with the last of them.
         self.ended = Rc::default();
     }
 }

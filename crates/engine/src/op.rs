@@ -154,7 +154,7 @@ pub(crate) enum Op<'a> {
         whole: bool,
         owner: Lasting<'a>,
     },
-    /// As [`Op::Send`].
+    /// The same as [`Op::Send`].
     SendVectored {
         on: Target,
         message: &'a libc::msghdr,
@@ -185,7 +185,7 @@ pub(crate) enum Op<'a> {
         on: Target,
         message: &'a libc::msghdr,
     },
-    /// As [`Op::SendMessage`], on a Unix socket.
+    /// The same as [`Op::SendMessage`], on a Unix socket.
     SendUnixMessage {
         on: Target,
         message: &'a libc::msghdr,

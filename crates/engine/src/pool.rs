@@ -135,7 +135,7 @@ impl Pool {
         }
     }
 
-    /// Returns a buffer that no lease names.
+    /// Takes back a buffer that no lease names.
     #[inline]
     pub(crate) fn put(&self, id: u16) {
         match self.hot.replace(id) {
@@ -174,7 +174,7 @@ impl Pool {
         })
     }
 
-    /// Returns a large buffer that no lease names.
+    /// Takes back a large buffer that no lease names.
     pub(crate) fn put_large(&self, mut large: Box<Large>) {
         let mut spare = self.large.borrow_mut();
         if spare.len() < LARGE_SPARE && large.bytes.capacity() >= LARGE_BYTES {

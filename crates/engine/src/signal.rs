@@ -200,7 +200,7 @@ impl Signals {
         Signals::listen(signals, None)
     }
 
-    /// As [`Signals::new`], with a function that is called for each signal. It must not block or panic.
+    /// Works as [`Signals::new`], with a function that is called for each signal. It must not block or panic.
     fn telling(signals: &[Signal], tell: impl Fn() + Send + Sync + 'static) -> Result<Signals> {
         Signals::listen(signals, Some(Box::new(tell)))
     }

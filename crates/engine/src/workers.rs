@@ -29,7 +29,7 @@ use std::time::Duration;
 use worker::{Place, Rules, run};
 
 /// Starts `threads` threads, each with a runtime ([`Runtime::auto`](crate::Runtime::auto)) that runs the
-/// future of `body`. 0: a thread for each CPU of this process.
+/// future of `body`. 0 means one thread for each CPU of this process.
 ///
 /// ```
 /// use ringroad_engine::{spawn, workers};
@@ -45,7 +45,8 @@ use worker::{Place, Rules, run};
 /// ```
 ///
 /// # Errors
-/// No driver can be used, a runtime could not be made, or a thread not started. The others are stopped.
+/// No driver can be used, a runtime could not be made, or a thread could not be started. The others are
+/// stopped.
 pub fn workers<B, F>(threads: usize, body: B) -> Result<Crew<F::Output>>
 where
     B: Fn(Worker) -> F + Send + Sync + 'static,
@@ -59,12 +60,13 @@ where
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnPanic {
-    /// Tells the other workers to stop; [`Crew::join`] returns the panic.
+    /// Stops the other workers; [`Crew::join`] returns the panic.
     #[default]
     Stop,
-    /// Leaves the others alone. The worker's sockets are closed, so the kernel gives it no more connections.
+    /// Does not affect the other workers. The worker's sockets are closed, so the kernel gives it no more
+    /// connections.
     Continue,
-    /// Calls the worker's body again, on a new runtime, after a second. Its sockets stay open meanwhile.
+    /// Calls the worker's body again on a new runtime, after one second. Its sockets stay open meanwhile.
     Restart,
 }
 
@@ -75,7 +77,7 @@ type Change = Arc<dyn Fn(Builder) -> Builder + Send + Sync>;
 #[derive(Clone)]
 pub struct Workers {
     threads: usize,
-    /// With its features, where they are known.
+    /// The driver, with its features if they are known.
     driver: Option<(DriverName, Option<Features>)>,
     runtime: Option<Change>,
     listen: Vec<(SocketAddr, Share)>,
@@ -86,7 +88,7 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// Returns the default settings for so many threads; 0: one for each CPU of this process.
+    /// Returns the default settings for `threads` threads; 0 means one for each CPU of this process.
     pub fn new(threads: usize) -> Workers {
         Workers {
             threads,
@@ -106,8 +108,7 @@ impl Workers {
         self
     }
 
-    /// Sets the driver and its features, as they were [chosen](crate::choose::choose) before. Nothing is
-    /// tried again.
+    /// Sets the driver and its features as [chosen](crate::choose::choose) before. No driver is tried again.
     pub fn choice(mut self, choice: &Choice) -> Workers {
         self.driver = Some((choice.driver(), Some(choice.features())));
         self
@@ -120,13 +121,14 @@ impl Workers {
     }
 
     /// Listens at this address in every worker: see [`Worker::listener`]. With port 0 the kernel chooses one
-    /// port for all of them ([`Crew::addresses`]). Several calls are several listeners.
+    /// port for all of them ([`Crew::addresses`]). Each call adds a listener.
     pub fn listen(mut self, address: SocketAddr, share: Share) -> Workers {
         self.listen.push((address, share));
         self
     }
 
-    /// Keeps each worker on one CPU of those that this process may use (`sched_setaffinity(2)`).
+    /// Sets whether each worker is pinned to one CPU of those that this process may use
+    /// (`sched_setaffinity(2)`).
     pub fn pin(mut self, pins: bool) -> Workers {
         self.pins = pins;
         self
@@ -144,7 +146,7 @@ impl Workers {
         self
     }
 
-    /// Sets how long a worker may go on after it was told to stop. Then its future is dropped, and
+    /// Sets how long a worker may continue after it was told to stop. Then its future is dropped, and
     /// [`Crew::join`] reports it. Default: 10 s.
     pub fn patience(mut self, patience: Duration) -> Workers {
         self.patience = patience;
@@ -154,7 +156,7 @@ impl Workers {
     /// Starts the threads. Returns when each has its runtime.
     ///
     /// # Errors
-    /// As [`workers`]; an address cannot be listened at.
+    /// As [`workers`]; also an address that cannot be listened at.
     pub fn start<B, F>(self, body: B) -> Result<Crew<F::Output>>
     where
         B: Fn(Worker) -> F + Send + Sync + 'static,

@@ -1,9 +1,9 @@
-//! One request on its way: the request itself, what the steps found out about it, and how it ended.
+//! One request in the gateway: the request, the facts that steps found out about it, and its end.
 //!
-//! A [`Flow`] belongs to the task that answers and is lent to one step after another. Its [`Context`] is a
-//! part of its own, so that a step can read the request while it notes something. [`Local`] is what all
-//! flows of a worker share: its clock, ids and random numbers. When all of the answer was sent, or no more
-//! of it will be, the steps get the flow once more with its [`End`].
+//! A [`Flow`] belongs to the task that answers, and is lent to one step after another. Its [`Context`] is a
+//! separate part, so that a step can read the request while it records facts. [`Local`] is the state that all
+//! flows of a worker share: its clock, ids and random numbers. When all of the answer was sent, or no more of
+//! it will be, the steps get the flow once more with its [`End`].
 
 use crate::client::{Trust, told, told_host};
 use crate::path;
@@ -22,29 +22,29 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-/// One request on its way.
+/// One request in the gateway.
 #[derive(Debug)]
 pub struct Flow {
-    /// The request, as the steps before have left it.
+    /// The request, as earlier steps have left it.
     pub request: Request,
-    /// What was found out about it.
+    /// Facts about the request.
     pub context: Context,
 }
 
-/// Takes a line for the operator.
+/// Receives a line for the operator.
 type Report = Box<dyn Fn(String)>;
 
-/// What one worker's flows share.
+/// State that the flows of one worker share.
 pub struct Local {
-    /// Where the clock of decisions begins, the same for all workers.
+    /// Start of the clock for decisions, the same for all workers.
     epoch: Instant,
     /// Keyed, so that one id does not reveal the next.
     ids_by: RandomState,
     ids: Cell<u64>,
     random: Cell<u64>,
-    /// What features keep for this worker, by type.
+    /// Values that features keep for this worker, by type.
     own: RefCell<HashMap<TypeId, Rc<dyn Any>>>,
-    /// Takes lines for the operator.
+    /// Receives lines for the operator.
     report: RefCell<Option<Report>>,
 }
 
@@ -55,7 +55,7 @@ impl fmt::Debug for Local {
 }
 
 impl Local {
-    /// Makes the numbers of one worker. All workers of a process have the same `epoch`.
+    /// Makes the state of one worker. All workers of a process have the same `epoch`.
     pub fn new(epoch: Instant) -> Rc<Local> {
         Rc::new(Local {
             epoch,
@@ -67,8 +67,7 @@ impl Local {
         })
     }
 
-    /// Returns a new id. Two are equal with the probability of two random numbers of 64 bits; the next one
-    /// does not follow from it.
+    /// Returns a new id. It is as unique as a random number of 64 bits, and does not reveal the next one.
     pub fn next_id(&self) -> String {
         let number = self.next_random_id();
         let mut digits = [0; 16];
@@ -79,15 +78,15 @@ impl Local {
         str::from_utf8(&digits).unwrap_or_default().to_owned()
     }
 
-    /// Returns 64 bits that the client cannot foresee.
+    /// Returns 64 bits that the client cannot predict.
     pub fn next_random_id(&self) -> u64 {
         let number = self.ids.get().wrapping_add(1);
         self.ids.set(number);
         self.ids_by.hash_one(number)
     }
 
-    /// Returns this worker's own value of a type, as connections that a feature keeps. The first call makes
-    /// it.
+    /// Returns this worker's own value of a type, such as connections that a feature keeps. The first call
+    /// makes it.
     pub fn own<T: Default + 'static>(&self) -> Rc<T> {
         let known = self.own.borrow().get(&TypeId::of::<T>()).map(Rc::clone);
         let known = known.and_then(|known| known.downcast::<T>().ok());
@@ -98,24 +97,24 @@ impl Local {
         })
     }
 
-    /// Has what features have to tell the operator given to `report`.
+    /// Sets the receiver of lines for the operator.
     pub fn report_by(&self, report: impl Fn(String) + 'static) {
         *self.report.borrow_mut() = Some(Box::new(report));
     }
 
-    /// Tells the operator: a change that is worth a line, not what goes wrong with each request.
+    /// Reports a change to the operator. Not for failures of single requests.
     pub fn tell_operator(&self, line: String) {
         if let Some(report) = &*self.report.borrow() {
             report(line);
         }
     }
 
-    /// Returns the time for decisions, in nanoseconds: the same clock on all workers.
+    /// Returns the time for decisions in nanoseconds, by the same clock on all workers.
     pub fn now(&self) -> u64 {
         clock(self.epoch)
     }
 
-    /// Returns a random number for decisions. It is not fit for secrets.
+    /// Returns a random number for decisions. It must not be used for secrets.
     pub fn random(&self) -> u64 {
         let number = self.random.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
         self.random.set(number);
@@ -125,14 +124,15 @@ impl Local {
     }
 }
 
-/// Names in the `Connection` lines of a message that are looked at. No client sends more, and servers behind
-/// get no request with more.
+/// Maximum number of names in the `Connection` lines of a message that are evaluated. Clients do not send
+/// more, and servers behind get no request with more.
 pub const HOP_NAMES_MAX: usize = 16;
 
-/// Words of `Connection` that name no line, and lines that say something to this server and stay here anyway.
+/// Options of `Connection` that name no line, and lines that are meant for this server and stay nevertheless.
 const KEPT_OF_HOP: &[&str] = &["close", "keep-alive", "te", "upgrade"];
 
-/// Returns the clock of decisions: since `epoch`, and an hour, so that no time before a start is below 0.
+/// Returns the clock for decisions: the time since `epoch` plus an hour, so that times before a start are not
+/// negative.
 pub fn clock(epoch: Instant) -> u64 {
     let since = epoch.elapsed() + Duration::from_secs(3600);
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
@@ -145,76 +145,76 @@ pub struct Chosen {
     pub name: Option<String>,
     /// Its path.
     pub path: String,
-    /// Its requests are in the access log.
+    /// Whether its requests are in the access log.
     pub logged: bool,
-    /// Tells it from other routes, also over a reload: a hash of what it takes.
+    /// Identifies the route, also over a reload: a hash of its conditions.
     pub id: u64,
 }
 
-/// What lies behind the steps of a route, for a step that asks it without a client.
+/// The part of a route behind its steps, for a step that calls it without a client.
 pub trait Behind {
     /// Answers this request.
     fn answer(self: Rc<Self>, flow: Flow) -> Pin<Box<dyn Future<Output = (Flow, Response)>>>;
 }
 
-/// What the steps know of a request besides the request itself.
+/// Facts about a request, for its steps.
 pub struct Context {
     local: Rc<Local>,
-    /// When its head had come.
+    /// When its head had arrived.
     pub began: Instant,
-    /// The client prefers pages to plain text.
+    /// Whether the client prefers HTML pages to plain text.
     pub html: bool,
-    /// Answers carry the request's id, so pages of refusals show it.
+    /// Whether answers carry the request's id, so that pages of refusals show it.
     pub shows_id: bool,
     /// The route that was chosen.
     pub route: Option<Rc<Chosen>>,
-    /// What lies behind the steps of the route, where a feature asks it by itself.
+    /// The part of the route behind its steps, if a feature calls it itself.
     pub behind: Option<Rc<dyn Behind>>,
-    /// The target as it was understood, where a step has changed it.
+    /// The normalised target, if a step has changed it.
     original: Option<Box<str>>,
-    /// The target as the client sent it, where it was understood as another spelling.
+    /// The target as the client sent it, if it was normalised.
     sent: Option<Box<str>>,
     id: OnceCell<String>,
     /// The name of the caller, once it is authenticated.
     pub subject: Option<Rc<str>>,
-    /// The caller is authenticated, perhaps without a name.
+    /// Whether the caller is authenticated, perhaps without a name.
     pub known: bool,
-    /// The trace's id and this hop's parent, as `traceparent` has them.
+    /// The trace's id and this hop's parent, in the form of `traceparent`.
     pub trace: Option<Box<str>>,
     /// The client's address, and whether the peer is a trusted proxy.
     client: Cell<(Option<IpAddr>, bool)>,
     seen: Cell<bool>,
-    /// The route believes every peer as it does a trusted proxy.
+    /// Whether the route trusts every peer as a trusted proxy.
     believes: bool,
-    /// Proxies that are believed.
+    /// The trusted proxies.
     trust: Rc<Trust>,
-    /// The answer at hand is a refusal by this server, not one of an endpoint's own.
+    /// Whether the present answer is a refusal by this server, and not an endpoint's answer.
     refused: Cell<bool>,
     fallback: Cell<bool>,
-    /// How long it may take from the head of the request to the head of its answer.
+    /// Time limit from the head of the request to the head of its answer.
     pub deadline: Option<Duration>,
-    /// A step has waited: what is left of the time is less than all of it.
+    /// Whether a step has waited, so that a part of the time limit has passed.
     pub(crate) waited: bool,
-    /// What failed, for the log.
+    /// The failure, for the log.
     error: RefCell<Option<String>>,
-    /// It is the client that failed: not this side, and nothing behind it.
+    /// Whether the client failed, and not this side or a server behind it.
     by_client: Cell<bool>,
     upstream: RefCell<Option<AnsweredBy>>,
-    /// How the end of the answer becomes known.
+    /// How the end of the answer is detected.
     pub watch: Watch,
-    /// Called at the end: the steps before the route, those of the route, the route's counts.
+    /// Callbacks at the end: the steps before the route, those of the route, the route's counts.
     at_end: [Option<Rc<dyn AtEnd>>; 3],
     /// Lines of the answer that the log names.
     pub answer_lines: Vec<(String, Vec<u8>)>,
-    /// What a change has made void, besides its own target.
+    /// Targets that a change has invalidated, besides its own.
     void: RefCell<Vec<String>>,
     /// A cookie for this client alone.
     cookie: RefCell<Option<String>>,
 }
 
-/// Is called when a request is over.
+/// A callback at the end of a request.
 pub trait AtEnd {
-    /// All of the answer was sent, or no more of it will be.
+    /// Called when all of the answer was sent, or no more of it will be.
     fn done(&self, flow: &Flow, end: &End);
 }
 
@@ -223,19 +223,19 @@ pub trait AtEnd {
 pub struct AnsweredBy {
     /// Its address.
     pub address: Arc<str>,
-    /// Until the head of its answer.
+    /// Time until the head of its answer.
     pub took: Duration,
 }
 
-/// How the end of an answer becomes known.
+/// How the end of an answer is detected.
 #[derive(Debug, Default)]
 pub enum Watch {
     /// The HTTP library reports it.
     #[default]
     Sent,
-    /// The HTTP library reports it; the task that makes the body notes here why it failed.
+    /// The HTTP library reports it; the task that makes the body records here why it failed.
     Stream(Rc<Tally>),
-    /// The connection speaks another protocol then: the tunnel counts its bytes and ends the record.
+    /// The connection uses another protocol then: the tunnel counts its bytes and ends the record.
     Tunnel(Rc<Tally>),
 }
 
@@ -250,7 +250,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Begins with nothing.
+    /// Makes a tally of zero.
     pub fn new() -> Rc<Tally> {
         Rc::default()
     }
@@ -260,7 +260,7 @@ impl Tally {
         self.bytes.set(self.bytes.get() + bytes);
     }
 
-    /// Notes why the body or the tunnel failed; the first reason counts.
+    /// Records why the body or the tunnel failed; the first reason counts.
     pub fn fault(&self, why: &str) {
         self.fault.borrow_mut().get_or_insert_with(|| why.to_owned());
     }
@@ -290,21 +290,21 @@ impl fmt::Debug for Tally {
     }
 }
 
-/// How a request ended.
+/// The end of a request.
 #[derive(Clone, Debug)]
 pub struct End {
     /// The status of the answer; 499 if the client had gone before there was one.
     pub status: u16,
     /// Bytes of the body that were sent.
     pub bytes: u64,
-    /// From the request's head to the last byte of the answer.
+    /// Time from the request's head to the last byte of the answer.
     pub took: Duration,
-    /// Why the answer was not sent whole, as a word for the log.
+    /// Why the answer was not sent completely, as a word for the log.
     pub cut: Option<&'static str>,
 }
 
 impl Flow {
-    /// Begins the way of a request.
+    /// Makes the flow of a request.
     pub fn new(request: Request, local: &Rc<Local>, trust: &Rc<Trust>) -> Flow {
         const PAGES: &str = "text/html";
         let types = request.headers().get("accept").filter(|types| types.len() >= PAGES.len());
@@ -343,8 +343,7 @@ impl Flow {
         Flow { request, context }
     }
 
-    /// Makes a flow for the same request once more, as the steps have left it, without its client and its
-    /// body.
+    /// Makes a new flow for the same request, as the steps have left it, without its client and its body.
     #[must_use]
     pub fn again(&self) -> Flow {
         self.see_client();
@@ -364,8 +363,8 @@ impl Flow {
         flow
     }
 
-    /// Finds the client's address. The peer costs a system call, once for each connection, so this is
-    /// called where the address is used.
+    /// Determines the client's address. The peer's costs a system call, once for each connection, so this is
+    /// called only if the address is used.
     pub fn see_client(&self) -> Option<IpAddr> {
         let context = &self.context;
         if !context.seen.replace(true)
@@ -379,7 +378,7 @@ impl Flow {
         context.client()
     }
 
-    /// Returns `https` or `http`, as the client speaks it: what a trusted proxy says counts.
+    /// Returns the client's scheme, `https` or `http`; a trusted proxy's information takes precedence.
     pub fn scheme(&self) -> &'static str {
         self.see_client();
         let told = told(self.request.headers(), "x-forwarded-proto").map(str::trim);
@@ -390,8 +389,8 @@ impl Flow {
         }
     }
 
-    /// Returns the host that the client has asked for, with its port if one was given: what a trusted proxy
-    /// says counts. Empty where there is none.
+    /// Returns the host that the client requested, with its port if one was given; a trusted proxy's
+    /// information takes precedence. Empty if there is none.
     pub fn authority(&self) -> &str {
         let told = told_host(self.request.headers()).filter(|_| {
             self.see_client();
@@ -400,15 +399,14 @@ impl Flow {
         told.or(self.request.authority()).unwrap_or_default()
     }
 
-    /// Returns path and query as they were understood, whatever later steps have made of them. For what
-    /// decides by them: the route was chosen by these. A host that was sent before them is the request's
-    /// authority.
+    /// Returns the normalised path and query, without changes by later steps: for decisions, since the route
+    /// was chosen by these. If the target also had a host, it is the request's authority.
     pub fn target(&self) -> Cow<'_, str> {
         self.context.original.as_deref().map_or_else(|| self.request.path_and_query(), Cow::Borrowed)
     }
 
-    /// Returns path and query of the [target](Self::target): what clients and answers name, whatever the
-    /// endpoint is asked for.
+    /// Returns path and query of the [target](Self::target), for clients and answers, whatever the endpoint
+    /// is asked for.
     pub fn public_path(&self) -> (&str, Option<&str>) {
         let Some(original) = self.context.original.as_deref() else {
             return (self.request.path(), self.request.query());
@@ -419,8 +417,8 @@ impl Flow {
         }
     }
 
-    /// Returns the public path of what the endpoint is asked for, and its query: those of the request where a
-    /// step has written another path that does not end as the one that the client has asked for.
+    /// Returns the public path of the endpoint's resource, and its query. These are the request's, if a step
+    /// has written a path that does not end as the client's does.
     pub fn place(&self) -> (&str, Option<&str>) {
         let (path, query) = self.public_path();
         let rest = path::behind(path, self.context.route_path().len());
@@ -430,10 +428,10 @@ impl Flow {
         }
     }
 
-    /// Returns the `Location` of a folder that was asked for without the slash at its end.
+    /// Returns the `Location` of a folder that was requested without the slash at its end.
     pub fn place_with_slash(&self) -> String {
         let (path, query) = match self.place() {
-            // The route's own path, of which a step has made another one.
+            // The route's own path, which a step has replaced.
             (path, _)
                 if self.is_rewritten() && path::behind(path, self.context.route_path().len()).is_empty() =>
             {
@@ -451,8 +449,8 @@ impl Flow {
         understood.unwrap_or_else(|| self.request.head().target())
     }
 
-    /// Takes the segments `.` and `..` out of the path ([`path::without_dots`]), before anything has read it.
-    /// A path that is refused for them is left as it is.
+    /// Removes the segments `.` and `..` from the path ([`path::without_dots`]), before any other code reads
+    /// it. A path that is refused for them is not changed.
     pub fn take_dots_out(&mut self) {
         if self.request.head().is_plain_path() {
             return;
@@ -462,9 +460,9 @@ impl Flow {
         }
     }
 
-    /// Takes out the lines that `Connection` names as those of the client's hop (RFC 9110 §7.6.1), before any
-    /// step has read or written one. Later they could not be told from what steps have set: a client that
-    /// names the line with the caller's name would have it removed on the way to the server behind.
+    /// Removes the lines that `Connection` names as the client's hop's (RFC 9110 §7.6.1), before any step has
+    /// read or written one. Later they could not be distinguished from lines that steps have set: a client
+    /// could have the line with the caller's name removed on the way to the server behind.
     pub fn take_hop_lines_out(&mut self) {
         let words =
             self.request.headers().get_all("connection").flat_map(|list| list.split(|byte| *byte == b','));
@@ -480,7 +478,7 @@ impl Flow {
         }
     }
 
-    /// Makes one slash of several in a row in the path, for what takes them for one.
+    /// Merges repeated slashes in the path, for code that treats them as one.
     pub fn merge_slashes(&mut self) {
         if self.request.head().is_plain_path() {
             return;
@@ -490,20 +488,20 @@ impl Flow {
         }
     }
 
-    /// Puts another spelling of the same place in the place of the path. The query stays as it is.
+    /// Replaces the path by another spelling of the same place. The query is kept.
     fn respell(&mut self, mut target: String) {
         if let Some(query) = self.request.query() {
             target.push('?');
             target.push_str(query);
         }
         let before = self.request.head().target().to_owned();
-        // It is part of what was taken before. A path that stays as it was is refused by what reads it.
+        // It is a part of the valid target. A path that is not changed is refused by the code that reads it.
         if self.request.set_target(&target).is_ok() {
             self.context.sent.get_or_insert(before.into());
         }
     }
 
-    /// Puts another path and query in the place of the request's.
+    /// Replaces path and query of the request.
     ///
     /// # Errors
     /// It does not begin with `/`, has a space, a control character or `#`, or is too long.
@@ -524,7 +522,7 @@ impl Flow {
         self.context.original.is_some()
     }
 
-    /// Tells the steps that all of the answer was sent, or that no more of it will be.
+    /// Notifies the steps that all of the answer was sent, or that no more of it will be.
     pub fn done(&self, end: &End) {
         for steps in self.context.at_end.iter().flatten() {
             steps.done(self, end);
@@ -538,13 +536,13 @@ impl Context {
         self.id.get_or_init(|| self.local.next_id())
     }
 
-    /// Takes the id that a trusted proxy gave the request, so that both logs have the same.
+    /// Adopts the id that a trusted proxy gave the request, so that both logs have the same.
     pub fn take_id(&self, request: &Request) {
         let theirs = request.header("x-request-id").map(str::trim);
         let is_id =
             |id: &&str| !id.is_empty() && id.len() <= 128 && id.bytes().all(|byte| byte.is_ascii_graphic());
         if let Some(theirs) = theirs.filter(is_id) {
-            // An id that was used already stays.
+            // An id that was used already is kept.
             let _ = self.id.set(theirs.to_owned());
         }
     }
@@ -554,12 +552,12 @@ impl Context {
         self.client.get().0
     }
 
-    /// Returns whether the peer is a trusted proxy: its lines about the client are believed.
+    /// Returns whether the peer is a trusted proxy: its lines about the client are trusted.
     pub fn comes_by_proxy(&self) -> bool {
         self.client.get().1 || self.believes
     }
 
-    /// Believes the peer's lines about the request, whatever its address is, because the route says so.
+    /// Trusts the peer's lines about the request, whatever its address is, because the route says so.
     pub fn believe_peer(&mut self) {
         self.believes = true;
     }
@@ -569,17 +567,17 @@ impl Context {
         &self.local
     }
 
-    /// Returns where the [`clock`] of decisions begins.
+    /// Returns the start of the [`clock`] for decisions.
     pub fn epoch(&self) -> Instant {
         self.local.epoch
     }
 
-    /// Returns what is left of the time to the head of the answer; `None`: there is no bound.
+    /// Returns the time left to the head of the answer; `None` if there is no limit.
     pub fn time_left(&self) -> Option<Duration> {
         self.deadline.map(|span| span.saturating_sub(self.began.elapsed()))
     }
 
-    /// Returns the clock of decisions, in nanoseconds.
+    /// Returns the time for decisions, in nanoseconds.
     pub fn now(&self) -> u64 {
         self.local.now()
     }
@@ -589,29 +587,29 @@ impl Context {
         self.local.random()
     }
 
-    /// Notes what failed on this side or behind it.
+    /// Records a failure on this side or behind it.
     pub fn fault(&self, why: String) {
         *self.error.borrow_mut() = Some(why);
         self.by_client.set(false);
     }
 
-    /// Notes what is wrong with what the client sent. The access log has it; it is no fault.
+    /// Records an error of the client's input. The access log has it; it does not count as a fault.
     pub fn client_fault(&self, why: String) {
         self.fault(why);
         self.by_client.set(true);
     }
 
-    /// Returns what failed on this side or behind it.
+    /// Returns the failure on this side or behind it.
     pub fn own_fault(&self) -> Option<String> {
         self.error().filter(|_| !self.by_client.get())
     }
 
-    /// Returns what failed.
+    /// Returns the failure.
     pub fn error(&self) -> Option<String> {
         self.error.borrow().clone()
     }
 
-    /// Takes a failure back, and a refusal that followed from it: another try comes.
+    /// Removes a failure, and a refusal that followed from it: another try follows.
     pub fn forgive(&self) {
         *self.error.borrow_mut() = None;
         self.refused.set(false);
@@ -622,7 +620,7 @@ impl Context {
         self.error.borrow().is_some()
     }
 
-    /// Notes the upstream server that answered.
+    /// Records the upstream server that answered.
     pub fn answered_by(&self, upstream: AnsweredBy) {
         *self.upstream.borrow_mut() = Some(upstream);
     }
@@ -632,49 +630,48 @@ impl Context {
         self.upstream.borrow().clone()
     }
 
-    /// Returns path and query that the client has asked for, if a step has changed them.
+    /// Returns the path and query that the client requested, if a step has changed them.
     pub fn original(&self) -> Option<&str> {
         self.original.as_deref()
     }
 
-    /// Notes the path and query here of a place that the answer to a change names by another one. The cache
-    /// removes what it has of it.
+    /// Records a target here that the answer to a change names by another one. The cache removes its entries.
     pub fn note_void(&self, target: String) {
         self.void.borrow_mut().push(target);
     }
 
-    /// Takes what [`note_void`](Self::note_void) has noted.
+    /// Takes the targets of [`note_void`](Self::note_void).
     pub fn take_void(&self) -> Vec<String> {
         self.void.take()
     }
 
-    /// Notes a cookie for this request's client, where the answer itself may be kept for others.
+    /// Records a cookie for this request's client, if the answer itself may be stored for others.
     pub fn note_cookie(&self, cookie: String) {
         *self.cookie.borrow_mut() = Some(cookie);
     }
 
-    /// Takes what [`note_cookie`](Self::note_cookie) has noted.
+    /// Takes the cookie of [`note_cookie`](Self::note_cookie).
     pub fn take_cookie(&self) -> Option<String> {
         self.cookie.take()
     }
 
-    /// Returns where the part of the decoded path that is below the route begins. A step that has changed the
-    /// path has written all of it.
+    /// Returns the offset of the part of the decoded path below the route. A step that has changed the path
+    /// has written all of it.
     pub fn below(&self) -> usize {
         if self.original.is_some() { 1 } else { self.route_path().len() }
     }
 
-    /// Notes that the answer is a refusal by this server.
+    /// Records that the answer is a refusal by this server.
     pub fn note_refusal(&self) {
         self.refused.set(true);
     }
 
-    /// Notes that the answer is no refusal after all: another one has taken its place.
+    /// Records that the answer is not a refusal after all: another one has replaced it.
     pub fn pardon(&self) {
         self.refused.set(false);
     }
 
-    /// Notes that the answer is the route's fallback, which no error page replaces.
+    /// Records that the answer is the route's fallback, which no error page replaces.
     pub fn note_fallback(&self) {
         self.pardon();
         self.fallback.set(true);
@@ -690,7 +687,7 @@ impl Context {
         self.refused.get()
     }
 
-    /// Has `steps` called at the end. There is room for three: those before the route, those of the route,
+    /// Adds a callback at the end. There is room for three: the steps before the route, those of the route,
     /// and the route's counts.
     pub fn call_at_end(&mut self, steps: Rc<dyn AtEnd>) {
         if let Some(place) = self.at_end.iter_mut().find(|place| place.is_none()) {
@@ -718,12 +715,12 @@ pub fn host(authority: &str) -> &str {
     }
 }
 
-/// Returns the value of a cookie (RFC 6265 §4.2), the first one where there are several.
+/// Returns the value of a cookie (RFC 6265 §4.2); the first of several.
 pub fn cookie<'r>(request: &'r Request, name: &str) -> Option<&'r str> {
     cookies(request, name).next().and_then(|value| str::from_utf8(value).ok())
 }
 
-/// All values of a cookie, in any line and with any bytes: which one counts is for the application to say.
+/// Returns all values of a cookie, in any line and with any bytes: the application decides which one counts.
 pub fn cookies<'r>(request: &'r Request, name: &str) -> impl Iterator<Item = &'r [u8]> {
     let pairs = request.headers().get_all("cookie").flat_map(|line| line.split(|byte| *byte == b';'));
     pairs.filter_map(move |pair| {
@@ -732,7 +729,7 @@ pub fn cookies<'r>(request: &'r Request, name: &str) -> impl Iterator<Item = &'r
     })
 }
 
-/// Returns how a version is written.
+/// Returns the text of a version.
 pub fn protocol(version: Version) -> &'static str {
     match version {
         Version::Http10 => "HTTP/1.0",
@@ -742,7 +739,7 @@ pub fn protocol(version: Version) -> &'static str {
     }
 }
 
-/// Before there is an answer.
+/// Values before there is an answer.
 impl Values for Flow {
     fn append(&self, variable: &Variable, out: &mut Vec<u8>) {
         let request = &self.request;
@@ -802,13 +799,13 @@ impl Values for Flow {
                 }
             }
             Variable::Duration => text(out, &format!("{:.6}", self.context.began.elapsed().as_secs_f64())),
-            // Only the answer knows: a template for requests has none of these.
+            // Only the answer has these; a template for requests has none of them.
             Variable::Status | Variable::Bytes | Variable::Answer(_) => {}
         }
     }
 }
 
-/// A flow with the head of its answer, for texts of the answer's own lines.
+/// A flow with the head of its answer, for templates of the answer's lines.
 pub struct Answered<'f> {
     /// The flow.
     pub flow: &'f Flow,
@@ -830,7 +827,7 @@ impl Values for Answered<'_> {
     }
 }
 
-/// A flow that is over, for lines of a log.
+/// A flow at its end, for lines of a log.
 pub struct Ended<'f> {
     /// The flow.
     pub flow: &'f Flow,

@@ -1,13 +1,13 @@
-//! The spellings of a request's path, and whether all of them mean the same place.
+//! Interpretations of a request's path, and whether all of them lead to the same place.
 //!
-//! Servers read one path in several ways: some decode `%2f` before they split, some take `;…` off each
-//! segment, some take a backslash for a slash. A route that protects `/admin/` is worth nothing if the server
-//! behind another route reads `/x;/..%5cadmin` as `/admin`. So a path is refused where any of these readings
-//! has a segment `.` or `..`, and [`Spellings`] gives every reading, so that the caller can refuse a path
-//! with readings that choose different routes.
+//! Servers read one path in several ways: some decode `%2f` before they split, some remove `;…` from each
+//! segment, some treat a backslash as a slash. A route that protects `/admin/` is useless if the server
+//! behind another route reads `/x;/..%5cadmin` as `/admin`. So a path is refused if any of these readings has
+//! a segment `.` or `..`. [`Spellings`] has every reading, so that the caller can refuse a path with readings
+//! that choose different routes.
 //!
-//! Segments that are `.` and `..` as they are written have one meaning (RFC 3986 §6.2.2.3). [`without_dots`]
-//! takes them away before anything else reads the path, so that they come to no other reader.
+//! Unescaped segments `.` and `..` have one meaning (RFC 3986 §6.2.2.3). [`without_dots`] removes them before
+//! any other code reads the path.
 
 use ringroad_http::Request;
 use std::borrow::Cow;
@@ -16,15 +16,15 @@ use std::borrow::Cow;
 /// segment inside and no `.` or `..`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spellings<'a> {
-    /// Decoded once, several slashes merged into one: the reading that routes and files are looked up by.
+    /// Decoded once, with repeated slashes merged: the reading by which routes and files are looked up.
     pub decoded: Cow<'a, [u8]>,
-    /// The other readings, where they differ: escaped delimiters left as they are; without parameters; with
-    /// backslashes as slashes. Escapes of other characters are equal to the character in every reading (RFC
-    /// 3986 §6.2.2.2).
+    /// The other readings, if they differ: with escaped delimiters, without parameters, and with backslashes
+    /// as slashes. Escapes of other characters mean the character in every reading (RFC 3986 §6.2.2.2).
     others: Vec<Vec<u8>>,
-    /// An escaped slash, or a backslash in any form, is in the path: no file has such a name.
+    /// Whether the path has an escaped slash, or a backslash in any form: no file has such a name.
     pub hides_slash: bool,
-    /// No segment is empty or begins with a dot, and there is no other reading. `false` tells nothing.
+    /// Whether no segment is empty or begins with a dot, and there is no other reading. `false` means
+    /// unknown.
     pub is_plain: bool,
 }
 
@@ -37,11 +37,11 @@ pub enum BadPath {
     Escape,
     /// A control character is in it, as such or escaped.
     Control,
-    /// A segment is `.` or `..` in one of the readings, or there is no segment that a `..` takes away.
+    /// A segment is `.` or `..` in one of the readings, or a `..` has no segment to remove.
     Dots,
     /// Its readings choose different routes.
     Ambiguous,
-    /// It is not UTF-8, and the server behind the route might decode it in a way of its own.
+    /// It is not UTF-8, and the server behind the route might decode it differently.
     NotUtf8,
 }
 
@@ -68,7 +68,7 @@ impl<'a> Spellings<'a> {
     /// As [`of`](Self::of).
     pub fn of_request(request: &'a Request) -> Result<Spellings<'a>, BadPath> {
         let head = request.head();
-        // That was found when the head was read.
+        // The parser has determined this already.
         if head.is_plain_path() {
             let decoded = Cow::Borrowed(head.path_bytes());
             return Ok(Spellings { decoded, others: Vec::new(), hides_slash: false, is_plain: true });
@@ -79,7 +79,7 @@ impl<'a> Spellings<'a> {
     /// Reads the path of a request target.
     ///
     /// # Errors
-    /// The path means no place, or a place that depends on the reader.
+    /// The path leads nowhere, or to a place that depends on the reader.
     pub fn of(raw: &'a str) -> Result<Spellings<'a>, BadPath> {
         let bytes = raw.as_bytes();
         if bytes.first() != Some(&b'/') {
@@ -117,10 +117,10 @@ impl<'a> Spellings<'a> {
         Ok(Spellings { decoded, others, hides_slash, is_plain: false })
     }
 
-    /// Returns what `choose` finds for the path.
+    /// Returns the result of `choose` for the path.
     ///
     /// # Errors
-    /// It finds something else for another reading.
+    /// `choose` returns something else for another reading.
     pub fn choose<T: PartialEq>(&self, choose: impl Fn(&[u8]) -> T) -> Result<T, BadPath> {
         let chosen = choose(&self.decoded);
         let same = self.others.iter().all(|other| choose(other) == chosen);
@@ -128,14 +128,13 @@ impl<'a> Spellings<'a> {
     }
 }
 
-/// Returns the path without segments that are `.` or `..` as they are written: each `..` takes the segment
-/// before it away (RFC 3986 §5.2.4), and slashes between the two count as one. Other slashes in a row stay,
-/// but for those in front: the result never begins with `//`, which names a host to some readers. A path
-/// without such segments is left as it is.
+/// Removes unescaped segments `.` and `..`. Each `..` removes the segment before it (RFC 3986 §5.2.4), and
+/// slashes between the two count as one. Other repeated slashes stay, except at the front: the result never
+/// begins with `//`, which some readers take for a host. A path without such segments is returned unchanged.
 ///
 /// # Errors
-/// The path leads above `/`. Or a segment that goes with a `..` has no single meaning: all of them are judged
-/// as the path that stays is.
+/// The path leads above `/`. Or a segment that a `..` removes is ambiguous: removed segments are checked like
+/// the others.
 pub fn without_dots(raw: &str) -> Result<Cow<'_, str>, BadPath> {
     let Some(segments) = raw.strip_prefix('/').filter(|_| raw.contains("/.")) else {
         return Ok(Cow::Borrowed(raw));
@@ -180,7 +179,7 @@ pub fn without_dots(raw: &str) -> Result<Cow<'_, str>, BadPath> {
     Ok(Cow::Owned(understood))
 }
 
-/// Returns the path with several slashes in a row as one.
+/// Merges repeated slashes into one.
 pub fn with_single_slashes(raw: &str) -> Cow<'_, str> {
     if !raw.contains("//") {
         return Cow::Borrowed(raw);
@@ -198,7 +197,7 @@ fn slashes(path: &[u8]) -> usize {
     path.iter().filter(|byte| **byte == b'/').count()
 }
 
-/// Returns the path with every escape decoded, and with those of delimiters left as they are.
+/// Decodes every escape; also returns the path with the escapes of delimiters kept.
 fn decode(raw: &[u8]) -> Result<(Vec<u8>, Vec<u8>), BadPath> {
     let mut decoded = Vec::with_capacity(raw.len());
     let mut kept = Vec::with_capacity(raw.len());
@@ -223,19 +222,19 @@ fn decode(raw: &[u8]) -> Result<(Vec<u8>, Vec<u8>), BadPath> {
     Ok((decoded, kept))
 }
 
-/// Returns whether a segment is `.` or `..`.
+/// Returns whether the path has a segment `.` or `..`.
 fn has_dots(path: &[u8]) -> bool {
     path.split(|byte| *byte == b'/').any(|segment| matches!(segment, [b'.'] | [b'.', b'.']))
 }
 
-/// Returns the path with `;…` cut from each segment, as servlet containers read it.
+/// Removes `;…` from each segment, as servlet containers do.
 fn without_parameters(path: &[u8]) -> Vec<u8> {
     let segments = path.split(|byte| *byte == b'/');
     let cut = segments.map(|segment| segment.split(|byte| *byte == b';').next().unwrap_or_default());
     cut.collect::<Vec<_>>().join(&b'/')
 }
 
-/// As [`with_single_slashes`], of what need not be text.
+/// Works as [`with_single_slashes`], for bytes that need not be text.
 fn merged(path: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
     if !path.windows(2).any(|pair| pair == b"//") {
         return path;
@@ -245,8 +244,8 @@ fn merged(path: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
     Cow::Owned(merged)
 }
 
-/// Returns what is left of a raw path behind its first `bytes` decoded ones, with slashes merged; slashes
-/// behind the last of these stay.
+/// Returns the rest of a raw path after its first `bytes` decoded bytes, counted with merged slashes. Slashes
+/// after the last of these bytes stay.
 pub fn behind(raw: &str, bytes: usize) -> &str {
     let (mut at, mut left) = (0, bytes);
     let mut slash_before = false;
@@ -264,9 +263,9 @@ pub fn behind(raw: &str, bytes: usize) -> &str {
     raw.get(at..).unwrap_or_default()
 }
 
-/// Returns what stands before the part below a route, which both paths have at their end: in `sent`, which
-/// its endpoint was asked for, and in `asked`, which the client has asked for. `below` is the length of the
-/// route's path. `None`: they end otherwise.
+/// Returns the parts before the common end of two paths, the part below the route: first of `sent`, which the
+/// endpoint was asked for, then of `asked`, which the client requested. `below` is the length of the route's
+/// path. `None` if they do not have that end in common.
 pub fn beginnings<'p>(asked: &'p str, below: usize, sent: &'p str) -> Option<(&'p str, &'p str)> {
     let rest = behind(asked, below);
     let (behind, here) = (sent.strip_suffix(rest)?, asked.strip_suffix(rest)?);
@@ -274,8 +273,7 @@ pub fn beginnings<'p>(asked: &'p str, below: usize, sent: &'p str) -> Option<(&'
     fit.then_some((behind, here))
 }
 
-/// Returns a place on this server as a `Location`: never `//elsewhere`, which browsers take for another
-/// server.
+/// Returns a `Location` on this server. It never begins with `//`, which browsers take for another server.
 pub fn location(path: &str, query: Option<&str>) -> String {
     let rest = path.trim_start_matches(['/', '\\']);
     let slash = if rest.len() < path.len() { "/" } else { "" };

@@ -1,14 +1,14 @@
-//! What may forbid io_uring to a process: a sysctl, a seccomp filter, a security module, a limit.
+//! Causes that may forbid io_uring to a process: a sysctl, a seccomp filter, a security module, a limit.
 //!
-//! This module only reads what the kernel reports about each. The caller, on refusal, concludes which of them
-//! refused. Start at [`Gate`].
+//! This module only reads what the kernel reports. The caller concludes from a refusal which of them refused.
+//! Start at [`Gate`].
 
 use crate::cgroup::Limit;
 use crate::cpu::status_number;
 use crate::facts::{Limits, container};
 use crate::root::Root;
 
-/// The gates of the calling thread. `None`: hidden or unknown.
+/// The gates of the calling thread. `None` means hidden or unknown.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Gate {
     /// kernel.io_uring_disabled (Linux 6.6): 0 allows every process, 1 only members of a group and holders of
@@ -20,13 +20,13 @@ pub struct Gate {
     pub in_group: bool,
     /// Whether this thread has CAP_SYS_ADMIN.
     pub admin: Option<bool>,
-    /// 0 none, 1 strict, 2 filter.
+    /// The seccomp mode: 0 none, 1 strict, 2 filter.
     pub seccomp_mode: Option<u8>,
     /// Locked memory this process may have, bytes.
     pub memlock: Option<Limit<u64>>,
     /// The active security modules, as the kernel lists them.
     pub security_modules: Vec<String>,
-    /// A container's sign, such as `docker`.
+    /// The kind of container, such as `docker`, if there is a sign of one.
     pub container: Option<String>,
 }
 
@@ -76,7 +76,8 @@ impl Gate {
         }
     }
 
-    /// Returns whether the sysctl forbids io_uring to this thread. Unknown, as before Linux 6.6, is no.
+    /// Returns whether the sysctl forbids io_uring to this thread. Unknown, as before Linux 6.6, counts as
+    /// no.
     pub fn sysctl_forbids(&self) -> bool {
         match self.disabled {
             Some(0) | None => false,

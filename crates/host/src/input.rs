@@ -1,8 +1,8 @@
-//! Files that settings or arguments name, read whole: what is no regular file is not waited for, and nothing
-//! is read without an end.
+//! Reads files that settings or arguments name. Special files do not block the reader, and the amount read is
+//! limited.
 //!
-//! A FIFO without a writer is opened for ever, a terminal waits for its user, `/dev/zero` has no end. So the
-//! kind is looked at before a byte is read, and there is a most for what is kept. Start at [`read`].
+//! Opening a FIFO without a writer never returns, a terminal waits for its user, and `/dev/zero` has no end.
+//! So the file type is checked before a byte is read, and the size is limited. Start at [`read`].
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read};
@@ -10,20 +10,23 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Most bytes of a file that [`read`] returns: lists of revoked certificates have tens of millions.
+/// Maximum size of a file that [`read`] returns: lists of revoked certificates have tens of millions of
+/// bytes.
 const BYTES_MAX: u64 = 256 << 20;
 
-/// Opens a regular file. Anything else is refused, and not waited for.
+/// Opens a regular file. Anything else is refused without waiting.
 ///
 /// # Errors
-/// The system's, or what it is instead.
+/// The system's error, or the type of the file if it is not a regular one.
 pub fn open(path: &Path) -> io::Result<File> {
-    // Opening a device may do something to it. What is there by then is looked at again.
+    // Opening a device may have an effect on it, so the type is checked first. The opened file is checked
+    // again.
     regular(&path.metadata()?)?;
-    // Opening a FIFO waits for its writer, and opening a file for one that holds a lease on it.
+    // Without O_NONBLOCK, opening a FIFO waits for its writer, and opening a leased file for the lease
+    // holder.
     let options = |flags| OpenOptions::new().read(true).custom_flags(flags).open(path);
     let file = match options(libc::O_NONBLOCK | libc::O_NOCTTY) {
-        // Another program has a lease on the file, and is told so by this attempt: waiting ends.
+        // Another program has a lease on the file. This attempt notifies it, so the wait ends.
         Err(why) if why.raw_os_error() == Some(libc::EWOULDBLOCK) => options(libc::O_NOCTTY)?,
         opened => opened?,
     };
@@ -35,7 +38,7 @@ pub fn open(path: &Path) -> io::Result<File> {
 /// Reads a regular file of at most 256 MiB, as [`open`] opens it.
 ///
 /// # Errors
-/// The system's, what it is instead, or that it is longer.
+/// The system's error, the type of the file if it is not a regular one, or the limit if it is larger.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     bounded(open(path)?, BYTES_MAX)
 }
@@ -48,18 +51,18 @@ pub fn read_text(path: &Path) -> io::Result<String> {
     text(read(path)?)
 }
 
-/// Reads what an argument names, which may be a pipe. A regular file is as long as it is; of anything else
-/// there are at most 256 MiB.
+/// Reads the file of an argument, which may be a pipe. A regular file is read whole; from anything else at
+/// most 256 MiB are read.
 ///
 /// # Errors
-/// The system's, or that it has more.
+/// The system's error, or more than that.
 pub fn read_any(path: &Path) -> io::Result<Vec<u8>> {
     let file = File::open(path)?;
     let most = if file.metadata()?.is_file() { u64::MAX } else { BYTES_MAX };
     bounded(file, most)
 }
 
-/// Reads what an argument names as a text.
+/// Reads the file of an argument as text.
 ///
 /// # Errors
 /// As [`read_any`], or it is not UTF-8.
@@ -75,7 +78,7 @@ fn bounded(file: File, most: u64) -> io::Result<Vec<u8>> {
     let about = file.metadata()?;
     let mut bytes = Vec::new();
     if about.is_file() {
-        // More than this machine has is an error, not the end of the program.
+        // A size beyond this machine's memory is an error; it does not end the program.
         bytes.try_reserve_exact(usize::try_from(about.len().min(most)).unwrap_or(usize::MAX))?;
     }
     file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
@@ -104,7 +107,7 @@ fn regular(about: &Metadata) -> io::Result<()> {
     Err(io::Error::other(format!("{kind}, and a regular file is expected")))
 }
 
-/// Takes back that reading does not wait: some file systems take it literally.
+/// Clears O_NONBLOCK: some file systems apply it to reads too.
 fn wait(file: &File) -> io::Result<()> {
     // SAFETY: asks for and sets flags of an open descriptor; no memory is involved.
     let set = unsafe {

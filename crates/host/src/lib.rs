@@ -1,8 +1,8 @@
-//! What this machine is and what a process costs on it, read without changing anything.
+//! Facts about this machine and the cost of a process on it, read without changing anything.
 //!
-//! Every reader takes its files from a [`Root`], so that a test can show it another machine. A fact the
-//! kernel or a container hides is `None`, never 0: nothing here guesses. Judging the facts is `measure`'s
-//! part, showing them `cli`'s, and pinning processes `lab`'s.
+//! Every reader takes its files from a [`Root`], so that a test can present another machine. A fact that the
+//! kernel or a container hides is `None`, never 0: nothing is guessed. `measure` judges the facts, `cli`
+//! shows them, and `lab` pins processes.
 //!
 //! Start at [`facts()`] for the machine, at [`cpu`] for the cost of a process.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]

@@ -1,21 +1,21 @@
-//! Which process listens at an address of this machine, so that a server that was started elsewhere can be
-//! measured.
+//! Finds the process that listens at an address of this machine, so that a server that was started elsewhere
+//! can be measured.
 //!
-//! The kernel lists listening sockets by their inodes (`/proc/net/tcp`, `tcp6`), and each process's
-//! descriptors name the inodes they stand for. Processes of other users hide theirs. Start at [`process_at`].
+//! The kernel lists listening sockets by inode (`/proc/net/tcp`, `tcp6`), and each process's descriptors
+//! refer to inodes. Processes of other users hide theirs. Start at [`process_at`].
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
-/// Returns the process that listens at `addr`: of several that share one socket, the one the others descend
-/// from. `None` where `addr` is another machine's, the process is hidden, or several listen independently of
+/// Returns the process that listens at `addr`; if several share one socket, the ancestor of the others.
+/// `None` if `addr` belongs to another machine, the process is hidden, or several listen independently of
 /// each other.
 ///
 /// # References
 /// proc_pid_fd(5), proc_pid_net(5).
 pub fn process_at(addr: SocketAddr) -> Option<u32> {
-    // An address that can be bound is this machine's.
+    // An address that can be bound belongs to this machine.
     UdpSocket::bind((addr.ip(), 0)).ok()?;
     let tables =
         ["/proc/net/tcp", "/proc/net/tcp6"].map(|table| fs::read_to_string(table).unwrap_or_default());
@@ -30,7 +30,7 @@ pub fn process_at(addr: SocketAddr) -> Option<u32> {
     root.filter(|_| roots.next().is_none())
 }
 
-/// Returns the inodes of the sockets that take connections to `addr`: bound to it, or to every address.
+/// Returns the inodes of the sockets that accept connections to `addr`: bound to it, or to every address.
 fn inodes(tables: &[String], addr: SocketAddr) -> BTreeSet<String> {
     /// `TCP_LISTEN` in include/net/tcp_states.h, as the tables have it.
     const LISTEN: &str = "0A";
@@ -54,8 +54,8 @@ fn inodes(tables: &[String], addr: SocketAddr) -> BTreeSet<String> {
     if exact.is_empty() { any } else { exact }
 }
 
-/// Returns an address as the tables have it: `0100007F:1F90`, each word of four bytes in this machine's
-/// order.
+/// Parses an address in the form of the tables: `0100007F:1F90`, each word of four bytes in the byte order of
+/// this machine.
 fn place(text: &str) -> Option<(IpAddr, u16)> {
     let (ip, port) = text.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;
@@ -73,7 +73,7 @@ fn place(text: &str) -> Option<(IpAddr, u16)> {
     }
 }
 
-/// Returns whether both are one address: an IPv4 address may be written as an IPv6 one.
+/// Returns whether both are the same address: an IPv4 address may be written as an IPv6 one.
 fn same(one: IpAddr, other: IpAddr) -> bool {
     one.to_canonical() == other.to_canonical()
 }
@@ -94,7 +94,7 @@ fn holds(pid: u32, inodes: &BTreeSet<String>) -> bool {
 
 fn parent(pid: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name before may have blanks and brackets in it.
+    // The preceding name may contain blanks and parentheses.
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 

@@ -23,13 +23,13 @@ pub fn die_with_parent() -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Makes the program that `command` will start die (SIGKILL) when the thread that spawns it ends, whatever
-/// program that is; set-user-id programs shake it off. Spawning fails if the parent is gone already.
+/// Makes the program that `command` will start die (SIGKILL) when the thread that spawns it ends. Executing a
+/// set-user-id program clears this setting. Spawning fails if the parent has ended already.
 pub fn tie_to_parent(command: &mut Command) -> &mut Command {
     let parent = std::process::id();
     let tie = move || {
         die_with_parent()?;
-        // The parent may have ended between fork and prctl; then no signal will come.
+        // The parent may have ended between fork and prctl; no signal comes then.
         if std::os::unix::process::parent_id() == parent {
             Ok(())
         } else {
@@ -42,8 +42,8 @@ pub fn tie_to_parent(command: &mut Command) -> &mut Command {
     unsafe { command.pre_exec(tie) }
 }
 
-/// Returns whether this process ignores a signal, as `nohup` and a shell's background have it for what they
-/// start.
+/// Returns whether this process ignores a signal. `nohup` sets that for the program that it starts, and
+/// shells for background programs.
 pub fn ignores(signal: i32) -> bool {
     // SAFETY: integers and a function's address where there may be none: all zeros is a value of this type.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
@@ -102,7 +102,7 @@ mod tests {
     use std::os::unix::process::ExitStatusExt;
     use std::process::Command;
 
-    /// Rust ignores SIGPIPE in every program of its own, and nothing else.
+    /// Rust's start code ignores SIGPIPE in every program, and no other signal.
     #[test]
     fn a_signal_that_is_ignored_is_told_from_others() {
         assert!(ignores(libc::SIGPIPE));

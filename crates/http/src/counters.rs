@@ -1,7 +1,7 @@
 //! Counts of a server's work, readable from any thread.
 //!
-//! Each worker has its own counts and is the only one to write them: an addition is a load and a store
-//! without a lock, and no cache line is fought for. A reader adds them up.
+//! Each worker has its own counters and is the only one to write them. An addition is a load and a store
+//! without a lock or a contended cache line. A reader adds the workers up.
 
 use ringroad_engine::Counters as EngineCounters;
 use ringroad_wire::Status;
@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// One worker's counts.
+/// Counters of one worker.
 #[repr(align(128))]
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
@@ -42,7 +42,7 @@ pub(crate) struct Counts {
 /// Adds to a count that only this thread writes.
 #[inline]
 pub(crate) fn add(count: &AtomicU64, more: u64) {
-    // Relaxed: each count stands for itself.
+    // Relaxed: the counters are independent.
     count.store(count.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
 }
 
@@ -61,7 +61,7 @@ impl Counts {
     }
 }
 
-/// Counts of a server, all workers together.
+/// Counters of a server, summed over its workers.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Counters {
@@ -83,9 +83,10 @@ pub struct Counters {
     pub panics: u64,
     /// Requests that the protocol or its limits refused.
     pub refused: u64,
-    /// Connections ended because a head, a body, an answer's receiver or the next request took too long.
+    /// Connections closed because a head, a body, the receiver of an answer, or the next request was too
+    /// slow.
     pub timed_out: u64,
-    /// Times accepting paused because every worker had as many connections as it may.
+    /// Number of times that accepting paused because every worker was at its connection limit.
     pub accept_paused: u64,
     /// Idle connections that were closed to make room for others.
     pub evicted: u64,
@@ -93,13 +94,12 @@ pub struct Counters {
     pub clients_gone: u64,
     /// Connections that have switched to another protocol, including ended ones.
     pub upgraded: u64,
-    /// Frames of HTTP/2 that were read. What comes behind a GOAWAY is thrown away, and not counted.
+    /// Frames of HTTP/2 that were read. Frames after a GOAWAY are dropped and not counted.
     pub http2_frames: u64,
-    /// Files that ended, or could not be read, before all was sent that was announced: their connections were
-    /// ended.
+    /// Files that ended, or could not be read, before the announced length was sent. Their connections were
+    /// closed.
     pub files_cut: u64,
-    /// Steps of files that were not in the page cache, and were read by the blocking pool before they were
-    /// sent.
+    /// Parts of files that were not in the page cache, and that the blocking pool read before they were sent.
     pub file_reads: u64,
     /// TLS handshakes: 1.2 full, 1.2 resumed, 1.3 full, 1.3 resumed.
     pub handshakes: [u64; 4],

@@ -1,4 +1,4 @@
-//! HTTP/1.1 servers and clients on the engine, the same on every driver.
+//! HTTP servers and clients on the engine, with HTTP/1.1, HTTP/2 and WebSocket, the same on every driver.
 //!
 //! ```no_run
 //! use ringroad_http::{Html, Request, Server, get};
@@ -11,18 +11,17 @@
 //! # Ok::<(), ringroad_http::ServerError>(())
 //! ```
 //!
-//! A handler is an `async fn` from a [`Request`] to anything that is a [response](IntoResponse). It runs on
-//! one of the server's workers, each a thread with a runtime, a listener and a state of its own; it may keep
-//! the request across whatever it waits for. Limits and deadlines are on from the start ([`Limits`],
-//! [`Deadlines`]).
+//! A handler is an `async fn` from a [`Request`] to any type that is a [response](IntoResponse). It runs on
+//! one of the server's workers; each is a thread with a runtime, a listener and a state of its own. A handler
+//! may keep the request across awaits. Limits and deadlines are on by default ([`Limits`], [`Deadlines`]).
 //!
 //! # Features
 //! - `json` (on by default): JSON, forms, queries and parameters of paths as values of serde.
 //! - `tls` (on by default): TLS for servers and clients. Without it `https://` and `wss://` are errors that
-//!   name the feature, [`Server::tls`] and [`Client::tls`] have no argument that could be made, and nothing
-//!   of rustls and aws-lc-rs is compiled.
+//!   name the feature, no argument of [`Server::tls`] and [`Client::tls`] can be made, and nothing of rustls
+//!   and aws-lc-rs is compiled.
 //! - `multipart`: forms with files, which are stored on the disk.
-//! - `tracing`: requests as spans of the crate of that name.
+//! - `tracing`: requests as spans of the crate `tracing`.
 //!
 //! [`ringroad_wire`] implements the protocol; [`ringroad_engine`] does the I/O.
 //! The layers are `message` (no protocol in it), `transport`, `h1`, `ws`, then `server` and `client`. Start

@@ -1,8 +1,8 @@
-//! What stands for `ringroad-tls` in a build without the feature `tls`: the names that this crate uses.
+//! Replacements for `ringroad-tls` in a build without the feature `tls`: the names that this crate uses.
 //!
-//! A client, a server and a session cannot be made: each holds a value of [`Never`]. So no other file asks
-//! for the feature, and the compiler drops what needs such a value. An attempt to speak TLS ends in
-//! [`Client::system`], which refuses.
+//! A client, a server and a session cannot be made: each holds a value of [`Never`]. So no other file depends
+//! on the feature, and the compiler drops code that needs such a value. An attempt to use TLS ends in
+//! [`Client::system`], which returns an error.
 #![allow(dead_code, reason = "these are the names of TLS, also those that only a session makes")]
 #![allow(unreachable_pub, reason = "public items name these types, but not in a test of a build with TLS")]
 
@@ -22,12 +22,12 @@ pub(crate) const ALPN_ACME: &[u8] = b"acme-tls/1";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Never {}
 
-/// Settings for sessions of a client: there are none.
+/// Settings of a client: no value exists.
 #[derive(Clone, Debug)]
 pub struct Client(Never);
 
 impl Client {
-    /// Refuses: there is no TLS in this build.
+    /// Returns an error: this build has no TLS.
     pub(crate) fn system() -> Result<Client, TlsError> {
         Err(TlsError(()))
     }
@@ -41,7 +41,7 @@ impl Client {
     }
 }
 
-/// Settings for sessions of a server: there are none.
+/// Settings of a server: no value exists.
 #[derive(Debug)]
 pub struct Server(Never);
 
@@ -55,7 +55,7 @@ impl Server {
     }
 }
 
-/// A session: there is none.
+/// A session: no value exists.
 #[derive(Debug)]
 pub(crate) struct Session(Never);
 
@@ -81,7 +81,7 @@ impl Session {
     }
 }
 
-/// What two sides have agreed on: nothing.
+/// Parameters that two sides have agreed on: no value exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Info {
     pub(crate) version: ProtocolVersion,

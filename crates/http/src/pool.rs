@@ -1,12 +1,13 @@
-//! Memory that a worker's requests use again and again: buffers for answers, and blocks of header lines.
+//! Memory that a worker's requests reuse: buffers for answers, and blocks of header lines.
 //!
-//! A worker is a thread, so its pool is the thread's. Everything is last in, first out, bounded, and dropped
-//! beyond that: after a burst little remains. Heads of requests are kept beside them (`message/request.rs`).
+//! A worker is a thread, so its pool is the thread's. The pool is last in, first out, and bounded: excess
+//! items are dropped, so little remains after a burst. Request heads have a pool of their own
+//! (`message/request.rs`).
 
 use ringroad_wire::FieldBlock;
 use std::cell::RefCell;
 
-/// Most of each kind that are kept.
+/// Maximum number of each kind that is kept.
 const KEPT: usize = 64;
 
 /// Larger buffers are not kept.
@@ -15,7 +16,7 @@ const BUFFER_BYTES_MAX: usize = 64 * 1024;
 /// Longer blocks of header lines are not kept.
 const BLOCK_BYTES_MAX: usize = 4 * 1024;
 
-/// An answer without a body worth mentioning fits.
+/// Initial capacity: an answer without a large body fits.
 const BUFFER_BYTES: usize = 1024;
 
 struct Pool {
@@ -28,11 +29,11 @@ thread_local! {
         const { RefCell::new(Pool { buffers: Vec::new(), blocks: Vec::new() }) };
 }
 
-/// Keeps `item` if there is room. What is not kept is dropped by the caller, with nothing borrowed.
+/// Keeps `item` if there is room. Otherwise the caller drops it, after the borrow has ended.
 #[inline]
 fn keep<T>(kept: fn(&mut Pool) -> &mut Vec<T>, item: T) -> Option<T> {
     let mut item = Some(item);
-    // Not while the thread ends.
+    // Fails while the thread ends.
     let _ = POOL.try_with(|pool| {
         let mut pool = pool.borrow_mut();
         let kept = kept(&mut pool);
@@ -54,13 +55,13 @@ pub(crate) fn buffer() -> Vec<u8> {
     take(|pool| &mut pool.buffers).unwrap_or_else(|| Vec::with_capacity(BUFFER_BYTES))
 }
 
-/// Returns whether a buffer is worth keeping for use again.
+/// Returns whether a buffer is kept for reuse.
 #[inline]
 pub(crate) fn is_kept(buffer: &Vec<u8>) -> bool {
     (BUFFER_BYTES..=BUFFER_BYTES_MAX).contains(&buffer.capacity())
 }
 
-/// A buffer is not needed any more.
+/// Returns a buffer to the pool.
 #[inline]
 pub(crate) fn give_buffer(mut buffer: Vec<u8>) {
     if is_kept(&buffer) {
@@ -69,13 +70,13 @@ pub(crate) fn give_buffer(mut buffer: Vec<u8>) {
     }
 }
 
-/// Header lines to be written.
+/// Returns an empty block of header lines.
 #[inline]
 pub(crate) fn block() -> FieldBlock {
     take(|pool| &mut pool.blocks).unwrap_or_default()
 }
 
-/// Header lines are not needed any more.
+/// Returns a block of header lines to the pool.
 #[inline]
 pub(crate) fn give_block(mut block: FieldBlock) {
     if (1..=BLOCK_BYTES_MAX).contains(&block.bytes().len()) {

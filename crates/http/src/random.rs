@@ -1,15 +1,15 @@
-//! Random bytes for keys and masks, which a page's script must not foresee (RFC 6455 §10.3).
+//! Random bytes for keys and masks, which scripts of a page must not be able to predict (RFC 6455 §10.3).
 
 use std::cell::RefCell;
 
-/// As many are taken from the kernel at a time.
+/// Number of bytes that are taken from the kernel at a time.
 const BLOCK_BYTES: usize = 1024;
 
 thread_local! {
     static BLOCK: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// `N` random bytes. Each is given out once.
+/// Returns `N` random bytes, each used once.
 pub(crate) fn random<const N: usize>() -> [u8; N] {
     BLOCK.with(|block| {
         let mut block = block.borrow_mut();

@@ -1,9 +1,9 @@
 //! Topics, their history, and how a message reaches the workers.
 //!
-//! Invariant: under one lock a message gets its number, is put into the history of its topic and into the
-//! inbox of every worker. So each worker sees messages in the order of their numbers, and a member that reads
-//! histories under the same lock knows which of the messages in the inbox it has already. Numbers are the
-//! hub's and not the topic's, so that one number tells the place of a member in all of its topics.
+//! Invariant: under one lock a message gets its number, and is put into the history of its topic and into the
+//! inbox of every worker. So each worker sees messages in the order of their numbers. A member that reads
+//! histories under the same lock knows which messages of the inbox it has already. Numbers belong to the hub
+//! and not to the topic, so that one number is the position of a member in all of its topics.
 
 use crate::matcher::{Matcher, Subject};
 use crate::shared::{ServerState, Shared, Sharing, Unreached};
@@ -19,28 +19,28 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use url::Url;
 
-/// How a hub behaves.
+/// Settings of a hub.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Messages that are kept of each topic.
+    /// Maximum number of messages that are kept for each topic.
     pub history_messages: usize,
     /// How long they are kept.
     pub history_for: Duration,
-    /// A silent connection hears from the hub after so long.
+    /// Interval of heartbeats on a silent connection.
     pub heartbeat: Duration,
-    /// Bytes that may wait to be sent to a member before it is closed.
+    /// Maximum bytes that are queued for a member before it is closed.
     pub queue_bytes: usize,
-    /// Most topics; those without members and without history make room.
+    /// Maximum number of topics. Topics without members and without history are removed to make room.
     pub topics_max: usize,
-    /// Most bytes of a message.
+    /// Maximum bytes of a message.
     pub message_bytes: usize,
     /// The hub's own URL: relative topics and patterns are below it.
     pub url: Url,
 }
 
 impl Default for Settings {
-    /// 100 messages for 5 minutes, a heartbeat each 25 s, 256 KiB waiting, 100,000 topics, messages of 64
-    /// KiB.
+    /// Returns 100 messages for 5 minutes, a heartbeat every 25 s, 256 KiB queued, 100,000 topics, messages
+    /// of 64 KiB.
     #[allow(clippy::expect_used, reason = "the URL is a constant")]
     fn default() -> Settings {
         Settings {
@@ -55,13 +55,13 @@ impl Default for Settings {
     }
 }
 
-/// What is published.
+/// A message to be published.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Message {
-    /// What it says.
+    /// Its content.
     pub data: String,
-    /// Its type, for clients that tell types apart.
+    /// Its type, for clients that distinguish types.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// How long a client waits before it connects again, in milliseconds.
@@ -69,15 +69,15 @@ pub struct Message {
     pub retry: Option<u64>,
     /// Only members with the right to read one of its topics get it.
     pub private: bool,
-    /// The member that does not get it, by its socket id: its own client published it.
+    /// The socket id of the member that does not get it, because its client published it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub except: Option<Box<str>>,
-    /// The user that published it, by the id that it has in the topic.
+    /// The user that published it, by the user's id in the topic.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<Box<str>>,
-    /// It is for members of this moment: no history keeps it.
+    /// Whether no history keeps it: only present members get it.
     pub transient: bool,
-    /// What is known of the client that published it, for clients of Centrifugo's protocol.
+    /// Facts about the client that published it, for clients of Centrifugo's protocol.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub info: Option<Box<Value>>,
     /// Its tags, for clients of Centrifugo's protocol.
@@ -85,22 +85,22 @@ pub struct Message {
     pub tags: Option<Box<Value>>,
 }
 
-/// Topics of the hub itself begin so. No topic of a client has control characters.
+/// Prefix of the hub's own topics. Topics of clients have no control characters.
 pub(crate) const INTERNAL: char = '\u{1}';
 
-/// The topic of the news that messages are lost.
+/// The topic of the notice that messages are lost.
 pub(crate) const LOST: &str = "\u{1}lost";
 
-/// The topic of the news that the hub has ended.
+/// The topic of the notice that the hub has ended.
 pub(crate) const ENDED: &str = "\u{1}ended";
 
-/// The place of a message: the life of its hub, and its number in it, from 1 on.
+/// The position of a message: the epoch of its hub, and its number in it, from 1 on.
 ///
-/// As text it is `EPOCH-OFFSET`; with `#` before it, as events have it, it is read as well. A hub that was
-/// started again has another epoch, so that an old place is never taken for a new one.
+/// As text it is `EPOCH-OFFSET`; the form with `#` before it, as in events, is also read. A restarted hub has
+/// another epoch, so that an old position is never taken for a new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Id {
-    /// The life of the hub.
+    /// The epoch of the hub.
     pub epoch: u64,
     /// The number of the message.
     pub offset: u64,
@@ -127,15 +127,15 @@ impl std::str::FromStr for Id {
     }
 }
 
-/// A message that was published: encoded once for each form that some member wants.
+/// A published message, encoded once for each form that a member needs.
 pub struct Publication {
-    /// Where it was published: the topic, and others that it is about as well.
+    /// Its topics: the main one first.
     pub topics: Box<[Arc<str>]>,
     /// Its place.
     pub id: Id,
     /// What it says.
     pub message: Message,
-    /// Its place among what this process has handed to its workers.
+    /// Its sequence number among the messages handed to the workers of this process.
     pub(crate) seq: u64,
     at: Instant,
     frame: OnceLock<Frame>,
@@ -201,7 +201,7 @@ impl fmt::Debug for Publication {
 
 struct Topic {
     name: Arc<str>,
-    /// The number of the last message that is gone from the history; 0: none is.
+    /// The number of the last message that is no longer in the history; 0: none.
     gone: u64,
     history: VecDeque<Arc<Publication>>,
     members: usize,
@@ -216,7 +216,7 @@ impl Topic {
     }
 }
 
-/// What a member wants.
+/// The topics that a member subscribes to.
 #[derive(Clone, Debug)]
 pub(crate) enum Wanted {
     /// These topics.
@@ -225,61 +225,61 @@ pub(crate) enum Wanted {
     Matching(Vec<Matcher>),
 }
 
-/// From where a member wants messages.
+/// The position from which a member wants messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Since {
     /// All that are kept.
     Earliest,
-    /// Those behind this one.
+    /// Those after this one.
     Id(Id),
 }
 
-/// What a member finds when it subscribes.
+/// The state at a member's subscription.
 #[derive(Debug)]
 pub(crate) struct Found {
-    /// The place of the hub's last message: later ones come by the inbox.
+    /// The position of the hub's last message: later ones arrive in the inbox.
     pub(crate) last: Id,
-    /// What has been handed to the workers so far.
+    /// The last sequence number handed to the workers.
     pub(crate) seq: u64,
-    /// What it has missed, in order: all of it, or nothing.
+    /// The missed messages in order: all of them, or none.
     pub(crate) missed: Vec<Arc<Publication>>,
-    /// Nothing of what it has missed is gone.
+    /// Whether all missed messages were still kept.
     pub(crate) recovered: bool,
 }
 
-/// What the server of a shared hub has numbered.
+/// A message numbered by the server of a shared hub.
 #[derive(Debug)]
 pub(crate) struct Arrival {
     pub(crate) id: Id,
     pub(crate) names: Vec<String>,
-    /// `None`: a number that no message has.
+    /// `None` for a number without a message.
     pub(crate) message: Option<Message>,
     /// How long ago it was published.
     pub(crate) age: Duration,
-    /// Members may have it from the life before: it is for the histories only.
+    /// Whether members may have it from the previous epoch: only histories get it.
     pub(crate) is_old: bool,
 }
 
-/// What a hub has done.
+/// Counters of a hub.
 #[derive(Debug, Default)]
 pub struct Counts {
     /// Messages published.
     pub published: AtomicU64,
     /// Messages handed to members.
     pub delivered: AtomicU64,
-    /// Members there are.
+    /// Present members.
     pub members: AtomicU64,
     /// Members closed because they were slow.
     pub closed_slow: AtomicU64,
-    /// Recoveries that were whole.
+    /// Complete recoveries.
     pub recovered: AtomicU64,
-    /// Recoveries that were refused, because messages were gone.
+    /// Recoveries that were refused, because messages were no longer kept.
     pub not_recovered: AtomicU64,
     /// Messages that the server of a shared hub did not take.
     pub unavailable: AtomicU64,
-    /// Times that messages of a shared hub were missing on their way and were read from the server's stream.
+    /// Number of gaps in the messages of a shared hub, which were read from the server's stream.
     pub gaps: AtomicU64,
-    /// Times that messages of a shared hub could not be had any more, so that all members were closed.
+    /// Number of times that messages of a shared hub were lost, so that all members were closed.
     pub lost: AtomicU64,
 }
 
@@ -309,9 +309,9 @@ struct Topics {
     seq: u64,
     /// The number of the last message that went with its topic.
     gone: u64,
-    /// Members that want topics by a pattern: they may be members of any topic.
+    /// Members that subscribe by a pattern: they may be members of any topic.
     matching: usize,
-    /// No member comes any more.
+    /// Whether members are no longer accepted.
     ended: bool,
 }
 
@@ -320,11 +320,11 @@ struct Topics {
 pub enum PublishError {
     /// It is longer than the hub allows.
     TooLong,
-    /// There are as many topics as there may be.
+    /// The maximum number of topics is reached.
     TooManyTopics,
     /// The store that the hub shares with other machines does not take it now.
     Unavailable,
-    /// Its type has control characters, with which it would end the line of an event.
+    /// Its type has control characters, which would end the line of an event.
     BadType,
 }
 
@@ -342,25 +342,25 @@ impl Hub {
         Ok(Hub::made_with(settings, Some(Arc::new(Shared::new(sharing)?))))
     }
 
-    /// Takes part in a hub that several processes share, for as long as this is polled.
+    /// Runs the connection to the other processes of a shared hub, for as long as it is polled.
     pub async fn tend(&self) {
         if let Some(shared) = &self.0.shared {
             Arc::clone(shared).tend(self.clone()).await;
         }
     }
 
-    /// Returns whether it can be used: one that several processes share first reads what the others have.
+    /// Returns whether it can be used. A shared hub first reads the messages of the other processes.
     pub fn is_ready(&self) -> bool {
         self.0.shared.as_ref().is_none_or(|shared| shared.is_ready())
     }
 
-    /// Returns what is known of the server over which several processes share it.
+    /// Returns the state of the server of a shared hub.
     pub fn server(&self) -> Option<ServerState> {
         self.0.shared.as_ref().map(|shared| shared.state())
     }
 
-    /// Waits until it is known whether a member can have what it wants: it may name a message that another
-    /// process has published, and this one has not got yet.
+    /// Waits until the member's position can be decided: it may name a message of another process that has
+    /// not arrived yet.
     ///
     /// # Errors
     /// The server did not answer in time.
@@ -389,27 +389,27 @@ impl Hub {
         }))
     }
 
-    /// Returns how it behaves.
+    /// Returns the settings.
     pub fn settings(&self) -> &Settings {
         &self.0.settings
     }
 
-    /// Returns what it has done.
+    /// Returns the counters.
     pub fn counts(&self) -> &Counts {
         &self.0.counts
     }
 
-    /// Topics there are.
+    /// Returns the number of topics.
     pub fn topics(&self) -> usize {
         self.0.topics().by_name.len()
     }
 
-    /// Members of a topic, on all workers.
+    /// Returns the number of members of a topic, on all workers.
     pub fn members_of(&self, topic: &str) -> usize {
         self.0.topics().by_name.get(topic).map_or(0, |topic| topic.members)
     }
 
-    /// Returns the name of this process among those that have the hub.
+    /// Returns the name of this process among those that share the hub.
     pub fn node(&self) -> &str {
         &self.0.node
     }
@@ -419,12 +419,12 @@ impl Hub {
         self.0.made
     }
 
-    /// Returns the place of the last message.
+    /// Returns the position of the last message.
     pub fn last(&self) -> Id {
         self.0.topics().last
     }
 
-    /// Topics with members, and how many members each has.
+    /// Returns the topics with members, and the number of members of each.
     pub fn occupied(&self) -> Vec<(String, usize)> {
         let topics = self.0.topics();
         let with_members =
@@ -451,7 +451,7 @@ impl Hub {
         (kept.unwrap_or_default(), last)
     }
 
-    /// Forgets the messages that are kept of a topic. Members that come back cannot recover from before.
+    /// Removes the kept messages of a topic. Members that reconnect cannot recover earlier messages.
     pub fn forget(&self, topic: &str) {
         let mut topics = self.0.topics();
         if let Some(topic) = topics.by_name.get_mut(topic) {
@@ -460,8 +460,8 @@ impl Hub {
         }
     }
 
-    /// Publishes a message, from any thread. `None`: it is too long, its type has control characters, or
-    /// there are too many topics, or the hub is one that several processes have: see [`send`](Self::send).
+    /// Publishes a message, from any thread. `None`: it is too long, its type has control characters, there
+    /// are too many topics, or the hub is shared: see [`send`](Self::send).
     pub fn publish(&self, topic: &str, message: Message) -> Option<Id> {
         self.publish_to(&[topic], message).ok()
     }
@@ -470,7 +470,7 @@ impl Hub {
     ///
     /// # Errors
     /// It is too long, its type has control characters, or there are too many topics.
-    /// [`PublishError::Unavailable`]: several processes have the hub; see [`send`](Self::send).
+    /// [`PublishError::Unavailable`]: the hub is shared; see [`send`](Self::send).
     pub fn publish_to(&self, names: &[&str], message: Message) -> Result<Id, PublishError> {
         if self.0.shared.is_some() {
             return Err(PublishError::Unavailable);
@@ -489,8 +489,8 @@ impl Hub {
         Ok(id)
     }
 
-    /// Publishes a message as [`publish_to`](Self::publish_to) does, also where several processes have the
-    /// hub: then it waits until the server has it.
+    /// Publishes a message as [`publish_to`](Self::publish_to) does, also on a shared hub: it waits there
+    /// until the server has the message.
     ///
     /// # Errors
     /// It is too long, its type has control characters, there are too many topics, or the server does not
@@ -507,8 +507,7 @@ impl Hub {
         Ok(id)
     }
 
-    /// Publishes a message without waiting for anything. It may be lost where the hub has a server that does
-    /// not take it.
+    /// Publishes a message without waiting. On a shared hub it may be lost, if the server does not take it.
     pub(crate) fn tell(&self, topic: &str, message: Message) {
         match &self.0.shared {
             Some(shared) => shared.tell(self, topic, message),
@@ -516,12 +515,12 @@ impl Hub {
         }
     }
 
-    /// Hands a message to the members in this process alone. It has no number of its own.
+    /// Sends a message to the members in this process only. It has no number.
     pub(crate) fn tell_here(&self, topic: &str, message: Message) {
         let mut topics = self.0.topics();
         let last = topics.last;
         let message = Message { transient: true, ..message };
-        // Without members it is of no use.
+        // Without members it is useless.
         if topics.by_name.get(topic).is_some_and(|topic| topic.members > 0) {
             let _ = self.put(&mut topics, last, &[topic], message, Instant::now(), false);
         }
@@ -535,8 +534,8 @@ impl Hub {
         fits.then_some(()).ok_or(PublishError::TooLong)
     }
 
-    /// Takes what the server has numbered, behind what it has numbered before. What is missing in between is
-    /// lost.
+    /// Adds a message that the server has numbered after the last one. Numbers that are missing between them
+    /// are lost.
     pub(crate) fn arrive(&self, arrival: Arrival) {
         self.arrive_at(&mut self.0.topics(), arrival);
     }
@@ -553,7 +552,7 @@ impl Hub {
         let mut fits = |name: &&str| is_crowded || topics.of(name, &self.0.settings, now).is_some();
         let fitting: Vec<&str> = names.iter().copied().filter(&mut fits).collect();
         if fitting.len() < names.len() {
-            // No place for a topic: what is published to it cannot be recovered.
+            // No room for a topic: messages published to it cannot be recovered.
             topics.gone = id.offset;
         }
         if let Some(message) = message.filter(|_| !fitting.is_empty()) {
@@ -562,7 +561,7 @@ impl Hub {
         topics.last = id;
     }
 
-    /// Messages up to this one cannot be had any more. Members are closed, come back, and learn it.
+    /// Records that messages up to this one are lost. Members are closed, reconnect, and learn it.
     pub(crate) fn lose(&self, id: Id) {
         self.lose_at(&mut self.0.topics(), id);
     }
@@ -574,8 +573,8 @@ impl Hub {
         self.tell_lost(topics);
     }
 
-    /// Another life of the hub begins, with nothing of the one before, and with these messages. No member
-    /// comes in between, so each has all of them or comes back.
+    /// Begins another epoch of the hub, without the old messages and with these. No member is accepted
+    /// meanwhile, so each member has all of them or reconnects.
     pub(crate) fn restart(&self, epoch: u64, arrivals: Vec<Arrival>) {
         let mut topics = self.0.topics();
         topics.gone = 0;
@@ -590,8 +589,8 @@ impl Hub {
         }
     }
 
-    /// Closes all members, and takes none any more: the hub is not published to from now on. Its clients
-    /// come back, and find what is in its place.
+    /// Closes all members, and accepts none any more. The hub is not published to from now on. Its clients
+    /// reconnect to its replacement.
     pub fn end(&self) {
         let mut topics = self.0.topics();
         if !std::mem::replace(&mut topics.ended, true) {
@@ -609,7 +608,7 @@ impl Hub {
         self.tell_all(topics, LOST);
     }
 
-    /// Hands news of the hub to the workers.
+    /// Sends a notice of the hub to the workers.
     fn tell_all(&self, topics: &mut Topics, what: &str) {
         let message = Message { transient: true, private: true, ..Message::default() };
         topics.seq += 1;
@@ -651,7 +650,7 @@ impl Hub {
                 topic.history.push_back(Arc::clone(&publication));
                 topic.forget_old(settings, now);
             } else {
-                // It made room for another one of the same message, or is not kept.
+                // It was removed for another topic of the same message, or is not kept.
                 topics.gone = id.offset;
             }
         }
@@ -681,7 +680,7 @@ impl Inner {
         receiver
     }
 
-    /// Adds a member that wants this. `None`: there are too many topics, or the hub has ended.
+    /// Adds a member with this subscription. `None`: there are too many topics, or the hub has ended.
     pub(crate) fn enter(&self, wanted: &Wanted, after: Option<Since>) -> Option<Found> {
         let now = Instant::now();
         let mut topics = self.topics();
@@ -707,7 +706,7 @@ impl Inner {
             Wanted::Matching(matchers) => {
                 topics.matching += 1;
                 if let Some(Since::Id(id)) = after {
-                    // A topic that was forgotten may have been one of those.
+                    // A topic that was removed may have been one of those.
                     missed.is_whole =
                         id.epoch == last.epoch && (topics.gone..=last.offset).contains(&id.offset);
                 }
@@ -738,7 +737,7 @@ impl Inner {
         Some(Found { last, seq, missed, recovered })
     }
 
-    /// Removes a member that wanted this.
+    /// Removes a member with this subscription.
     pub(crate) fn leave(&self, wanted: &Wanted) {
         let mut topics = self.topics();
         match wanted {
@@ -750,7 +749,7 @@ impl Inner {
     }
 }
 
-/// Collects what a member has missed.
+/// Collects the messages that a member has missed.
 struct Missed {
     after: Option<Since>,
     last: Id,
@@ -774,7 +773,7 @@ impl Missed {
 }
 
 impl Topics {
-    /// Hands a message to the workers. One that has ended is forgotten.
+    /// Sends a message to the workers. A worker that has ended is removed.
     fn hand_on(&mut self, publication: &Arc<Publication>) {
         self.inboxes.retain(|inbox| inbox.send(Arc::clone(publication)).is_ok());
     }
@@ -785,14 +784,14 @@ impl Topics {
         }
     }
 
-    /// Returns whether the message makes no topic any more. Each subscription tells of itself in a topic of
-    /// its own, which any client can make: half of the room stays for others.
+    /// Returns whether the message must not make another topic. Each subscription has a topic of its own for
+    /// its events, and any client can make one: half of the room stays for others.
     fn are_crowded_for(&self, message: Option<&Message>, settings: &Settings) -> bool {
         message.is_some_and(|message| message.kind.as_deref() == Some(crate::subscriptions::KIND))
             && self.by_name.len() >= settings.topics_max / 2
     }
 
-    /// Makes the topic of this name, made if there is none.
+    /// Returns the topic of this name; makes it if there is none.
     fn of(&mut self, name: &str, settings: &Settings, now: Instant) -> Option<&mut Topic> {
         if !self.by_name.contains_key(name) {
             if self.by_name.len() >= settings.topics_max {
@@ -810,7 +809,7 @@ impl Topics {
                 }
             }
             let name: Arc<str> = name.into();
-            // It may be one that was forgotten.
+            // It may have been removed before.
             let gone = self.gone;
             let topic = Topic { name: Arc::clone(&name), gone, history: VecDeque::new(), members: 0 };
             self.by_name.insert(name, topic);

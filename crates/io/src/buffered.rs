@@ -21,7 +21,7 @@ pub struct BufReader<R> {
     source: R,
     /// What was received last, less what was consumed.
     lease: Lease,
-    /// Bytes before it: the beginning of something that has not arrived as a whole.
+    /// Bytes before `lease`: the beginning of a line or piece that has not arrived completely.
     begun: Vec<u8>,
     limit: usize,
 }
@@ -32,7 +32,7 @@ impl<R: AsyncRead> BufReader<R> {
         BufReader { source, lease: Lease::default(), begun: Vec::new(), limit: LIMIT }
     }
 
-    /// Sets the most bytes of a line, of what is read up to a delimiter, and of an exact number.
+    /// Sets the maximum number of bytes of a line, of a read up to a delimiter, and of an exact read.
     pub fn with_limit(mut self, bytes: usize) -> BufReader<R> {
         self.limit = bytes;
         self
@@ -43,23 +43,23 @@ impl<R: AsyncRead> BufReader<R> {
         &self.source
     }
 
-    /// Returns the source, for instance to write to it. Do not read from it: bytes that are here already come
-    /// before.
+    /// Returns the source, for instance to write to it. Do not read from it: this reader may hold bytes that
+    /// come before.
     pub fn get_mut(&mut self) -> &mut R {
         &mut self.source
     }
 
-    /// Returns the source, and what was received and not read yet.
+    /// Returns the source, and the bytes that were received and not read yet.
     pub fn into_parts(self) -> (R, Vec<u8>) {
         let mut unread = self.begun;
         unread.extend_from_slice(&self.lease);
         (self.source, unread)
     }
 
-    /// Returns the received bytes that were not read yet; waits for more if there are none. Empty at the end.
+    /// Returns the received bytes that were not read yet. Waits for more if there are none. Empty at the end.
     ///
     /// # Errors
-    /// As of the source.
+    /// Those of the source.
     pub async fn fill(&mut self) -> Result<&[u8]> {
         if !self.begun.is_empty() {
             return Ok(&self.begun);
@@ -73,7 +73,7 @@ impl<R: AsyncRead> BufReader<R> {
     /// Marks bytes of [`fill`](Self::fill) as read.
     ///
     /// # Panics
-    /// If there are fewer.
+    /// There are fewer.
     pub fn consume(&mut self, bytes: usize) {
         if self.begun.is_empty() {
             self.lease.advance(bytes);
@@ -82,11 +82,11 @@ impl<R: AsyncRead> BufReader<R> {
         }
     }
 
-    /// Reads up to and with `delimiter`, or to the end; appends it to `to`. Returns the number of bytes: 0 at
-    /// the end.
+    /// Reads up to and including `delimiter`, or to the end, and appends the bytes to `to`. Returns the
+    /// number of bytes: 0 at the end.
     ///
     /// # Errors
-    /// As of the source; `InvalidData` beyond the limit.
+    /// Those of the source; `InvalidData` beyond the limit.
     pub async fn read_until(&mut self, delimiter: u8, to: &mut Vec<u8>) -> Result<usize> {
         counted(self.read_until_uncounted(delimiter, to)).await
     }
@@ -124,7 +124,7 @@ impl<R: AsyncRead> BufReader<R> {
         }
     }
 
-    /// Moves the lease's bytes to those that were begun, so that its buffer returns to the pool.
+    /// Moves the bytes of the lease to `begun`, so that its buffer returns to the pool.
     fn begin(&mut self) {
         let lease = std::mem::take(&mut self.lease);
         if self.begun.is_empty() {
@@ -160,7 +160,7 @@ impl<R: AsyncRead> BufReader<R> {
     /// Reads exactly `bytes` bytes.
     ///
     /// # Errors
-    /// As of the source; `UnexpectedEof` if it ends earlier; `InvalidData` beyond the limit.
+    /// Those of the source; `UnexpectedEof` if it ends earlier; `InvalidData` beyond the limit.
     pub async fn read_exact(&mut self, bytes: usize) -> Result<Vec<u8>> {
         counted(self.read_exact_uncounted(bytes)).await
     }
@@ -188,7 +188,7 @@ impl<R: AsyncRead> BufReader<R> {
     /// Reads one byte; `None` at the end.
     ///
     /// # Errors
-    /// As of the source.
+    /// Those of the source.
     pub async fn read_u8(&mut self) -> Result<Option<u8>> {
         let first = self.fill().await?.first().copied();
         if first.is_some() {

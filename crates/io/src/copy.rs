@@ -9,13 +9,13 @@ use std::task::Poll;
 
 /// Copies everything from `from` to `to`; returns the number of bytes. The sink is flushed and not shut down.
 ///
-/// Between streams the bytes are sent from the buffer that they arrived in, and once a stream is in bulk that
-/// is a large one.
+/// Between streams the bytes are sent from the buffer that they arrived in. A stream that carries bulk data
+/// receives into large buffers.
 ///
 /// Dropping the future leaves it unknown how much of the last piece was written.
 ///
 /// # Errors
-/// As of either side.
+/// Those of either side.
 pub async fn copy<R: AsyncRead, W: AsyncWrite>(from: &mut R, to: &mut W) -> Result<u64> {
     let mut copied = 0;
     loop {
@@ -29,8 +29,9 @@ pub async fn copy<R: AsyncRead, W: AsyncWrite>(from: &mut R, to: &mut W) -> Resu
     }
 }
 
-/// Copies both ways between two streams until both have ended; returns the numbers of bytes from the first to
-/// the second and back. The end of one is passed on to the other, which may go on sending.
+/// Copies both ways between two streams until both have ended. Returns the number of bytes from the first to
+/// the second, and back. When one stream ends, the sending side of the other is ended too; the other may go
+/// on sending.
 ///
 /// ```
 /// # use ringroad_engine::{DriverName, Runtime, net::UnixStream, spawn};
@@ -52,7 +53,7 @@ pub async fn copy<R: AsyncRead, W: AsyncWrite>(from: &mut R, to: &mut W) -> Resu
 /// ```
 ///
 /// # Errors
-/// As of either side. Then the other direction is dropped too.
+/// Those of either side. The other direction is dropped then.
 pub async fn copy_bidirectional<A: Split, B: Split>(one: A, other: B) -> Result<(u64, u64)> {
     let (mut from_one, mut to_one) = one.into_split();
     let (mut from_other, mut to_other) = other.into_split();
@@ -97,7 +98,7 @@ pub(crate) async fn both<T, U, E>(
 async fn one_way<R: AsyncRead, W: AsyncWrite>(from: &mut R, to: &mut W) -> Result<u64> {
     let copied = copy(from, to).await?;
     match to.shutdown().await {
-        // The peer has closed: everything was written all the same.
+        // The peer has closed, but all bytes were written.
         Err(why) if why.kind() == std::io::ErrorKind::NotConnected => Ok(copied),
         ended => ended.map(|()| copied),
     }

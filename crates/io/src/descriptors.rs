@@ -56,11 +56,11 @@ impl DescriptorSocket {
         }
     }
 
-    /// Sends a message with descriptors. The receiver gets duplicates, and these stay the sender's. While the
-    /// peer has no room it is tried again each millisecond.
+    /// Sends a message with descriptors. The receiver gets duplicates; the sender keeps its own. While the
+    /// peer has no room, the send is retried every millisecond.
     ///
-    /// Dropping the future sends nothing, or all of it; over a stream perhaps the descriptors with a part of
-    /// the bytes, if the peer has less room than that.
+    /// If the future is dropped, nothing or the whole message has been sent. Over a stream, the descriptors
+    /// may have been sent with a part of the bytes, if the peer had no room for all.
     ///
     /// # Errors
     /// EPIPE, ECONNREFUSED: the peer has closed. `InvalidInput`: no byte, or more than [`DESCRIPTORS_MAX`]
@@ -99,14 +99,14 @@ impl DescriptorSocket {
         }
     }
 
-    /// Receives at most `most` bytes, and the descriptors that came with them, close-on-exec. No bytes: the
-    /// peer has closed.
+    /// Receives at most `most` bytes, and the descriptors that came with them, with close-on-exec set. No
+    /// bytes mean that the peer has closed.
     ///
     /// Dropping the future loses nothing.
     ///
     /// # Errors
     /// ECONNRESET. `InvalidData`: descriptors were lost, because there were more than [`DESCRIPTORS_MAX`], or
-    /// because this process has no number left for them.
+    /// because this process has no free descriptor.
     pub async fn recv(&self, most: usize) -> Result<(Vec<u8>, Vec<OwnedFd>)> {
         counted(self.recv_uncounted(most)).await
     }

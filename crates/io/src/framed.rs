@@ -11,9 +11,9 @@ const COLLECTED: usize = 64 * 1024;
 
 /// A stream of messages: a byte stream with a codec.
 ///
-/// The codec is one of `tokio-util`'s traits, so those of that crate and of others work here
-/// ([`codec`](crate::codec)). It bounds the length of a message. A `Framed` over each half of a stream lets
-/// two tasks receive and send at once.
+/// The codec implements the codec traits of `tokio-util`, so the codecs of that crate and of other crates can
+/// be used ([`codec`](crate::codec)). The codec bounds the length of a message. With a `Framed` over each
+/// half of a stream, two tasks receive and send at once.
 ///
 /// ```
 /// # use ringroad_engine::{DriverName, Runtime, net::UnixStream};
@@ -54,7 +54,7 @@ impl<S, C> Framed<S, C> {
         Framed { received: BytesMut::from(received), ..Framed::new(stream, codec) }
     }
 
-    /// Goes on with another codec. What was received and not decoded, and encoded and not written, is kept.
+    /// Replaces the codec. Bytes that were received and not decoded, or encoded and not written, are kept.
     ///
     /// ```
     /// # use ringroad_engine::{DriverName, Runtime, net::UnixStream};
@@ -81,7 +81,7 @@ impl<S, C> Framed<S, C> {
         &self.stream
     }
 
-    /// Returns the stream. Bytes that were received and not decoded yet do not come from it any more.
+    /// Returns the stream. Bytes that were received but not decoded are in this `Framed`, not in the stream.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.stream
     }
@@ -91,7 +91,8 @@ impl<S, C> Framed<S, C> {
         &mut self.codec
     }
 
-    /// Returns the stream, and what was received and not decoded. What was encoded and not written is lost.
+    /// Returns the stream, and the bytes that were received and not decoded. Bytes that were encoded and not
+    /// written are lost.
     pub fn into_parts(self) -> (S, BytesMut) {
         (self.stream, self.received)
     }
@@ -101,9 +102,10 @@ impl<S: AsyncRead, C: Decoder> Framed<S, C> {
     /// Receives the next message; `None` at the end. Dropping the future loses nothing.
     ///
     /// # Errors
-    /// As of the stream and the codec; also if the stream ends within a message. After an error comes one
-    /// `None`, so that a loop over the messages ends, although many a codec would return the same error for
-    /// ever. The call after that goes on, for a codec that can (`LinesCodec` after too long a line).
+    /// Those of the stream and the codec; also if the stream ends within a message. After an error, the next
+    /// call returns `None`, so that a loop over the messages ends; many codecs would return the same error
+    /// for ever. The call after that decodes again, which works if the codec can continue (`LinesCodec` after
+    /// a line that is too long).
     pub async fn next(&mut self) -> Option<Result<C::Item, C::Error>> {
         counted(self.next_uncounted()).await
     }
@@ -142,7 +144,7 @@ impl<S: AsyncWrite, C> Framed<S, C> {
     /// was sent.
     ///
     /// # Errors
-    /// As of the codec and the stream.
+    /// Those of the codec and the stream.
     pub async fn send<M>(&mut self, message: M) -> Result<(), <C as Encoder<M>>::Error>
     where
         C: Encoder<M>,
@@ -169,7 +171,7 @@ impl<S: AsyncWrite, C> Framed<S, C> {
     /// Writes what was encoded.
     ///
     /// # Errors
-    /// As of the stream.
+    /// Those of the stream.
     pub async fn flush(&mut self) -> io::Result<()> {
         if !self.unsent.is_empty() {
             let unsent = std::mem::take(&mut self.unsent);
@@ -181,10 +183,10 @@ impl<S: AsyncWrite, C> Framed<S, C> {
         self.stream.flush().await.map_err(Into::into)
     }
 
-    /// Writes what was encoded, and the end of the stream.
+    /// Writes the encoded bytes, then ends the stream.
     ///
     /// # Errors
-    /// As of the stream.
+    /// Those of the stream.
     pub async fn shutdown(&mut self) -> io::Result<()> {
         self.flush().await?;
         self.stream.shutdown().await.map_err(Into::into)

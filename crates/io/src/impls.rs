@@ -1,4 +1,4 @@
-//! The traits for the engine's streams and files.
+//! The I/O traits for the engine's streams and files.
 
 use crate::traits::{AsyncRead, AsyncWrite, Split};
 use ringroad_engine::fs::File;
@@ -81,8 +81,8 @@ impl AsyncRead for Cursor<File> {
     }
 }
 
-/// Writes at the cursor's position, and moves it. The end of what is written is no end of the file:
-/// `shutdown` waits until the data is on the device.
+/// Writes at the cursor's position, and moves it. `shutdown` does not truncate the file at the position; it
+/// waits until the data is on the device.
 impl AsyncWrite for Cursor<File> {
     async fn write<B: IoBuf + Unpin + Send>(&mut self, bytes: B) -> (Result<usize>, B) {
         let (written, bytes) = self.get_ref().write_at(bytes, self.position()).await;

@@ -69,7 +69,7 @@ pub use writer::BufWriter;
 use ringroad_engine::Error;
 use std::io;
 
-/// Default of the most bytes that a reader collects for one line or one call: 1 MiB.
+/// Default limit of the bytes that a reader collects for one line or one call: 1 MiB.
 pub const LIMIT: usize = 1 << 20;
 
 #[cold]

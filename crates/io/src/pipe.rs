@@ -61,7 +61,7 @@ fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
 }
 
 /// The reading end of a pipe, or any descriptor that is read from its beginning to its end: a terminal, a
-/// FIFO, the output of a process. On every driver the driver waits, and no thread; a read that is dropped
+/// FIFO, the output of a process. The driver waits for it, on every driver, without a thread. A dropped read
 /// takes no bytes.
 ///
 /// If the descriptor is a regular file, as standard input may be, it is read on a thread of the blocking pool
@@ -73,8 +73,9 @@ pub struct PipeReader {
     unread: Vec<u8>,
 }
 
-/// The writing end of a pipe, or any descriptor that is written to in order. On every driver the driver waits
-/// for the reader, and no thread. A reader that has gone is EPIPE, and never SIGPIPE.
+/// The writing end of a pipe, or any descriptor that is written to in order. The driver waits for the reader,
+/// on every driver, without a thread. If the reader has closed, a write fails with EPIPE; SIGPIPE is never
+/// raised.
 #[derive(Debug)]
 pub struct PipeWriter {
     end: End,
@@ -83,7 +84,7 @@ pub struct PipeWriter {
 #[derive(Debug)]
 enum End {
     Stream(File),
-    /// A regular file, of which all descriptors that share it have one position.
+    /// A regular file. All descriptors that share it have one position.
     Regular(Arc<std::fs::File>),
 }
 
@@ -181,7 +182,7 @@ impl AsyncWrite for PipeWriter {
         (written.map_err(|why| Error::layered("write", why)), bytes)
     }
 
-    /// Does nothing: the end of a pipe is written when its last writer is dropped.
+    /// Does nothing. The reader sees the end when the last writer is dropped.
     async fn shutdown(&mut self) -> Result<()> {
         Ok(())
     }

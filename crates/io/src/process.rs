@@ -1,7 +1,8 @@
 //! Child processes.
 //!
-//! The command is the standard library's. [`spawn`] starts it, with its pipes as streams; the driver waits
-//! for its end (`pidfd_open(2)`), and no thread. Where there is no pidfd, its end is noticed within 50 ms.
+//! The command type is the standard library's. [`spawn`] starts it and returns its pipes as streams. The
+//! driver waits for the end of the process (`pidfd_open(2)`), without a thread. If the kernel gives no pidfd,
+//! a timer checks the process at least every 50 ms.
 
 use crate::copy::both;
 use crate::pipe::{PipeReader, PipeWriter};
@@ -19,7 +20,7 @@ use std::time::Duration;
 const EMFILE: i32 = rustix::io::Errno::MFILE.raw_os_error();
 const ENFILE: i32 = rustix::io::Errno::NFILE.raw_os_error();
 
-/// Longest pause between two looks at a process for which there is no pidfd.
+/// Longest pause between two checks of a process that has no pidfd.
 const PAUSE_MAX: Duration = Duration::from_millis(50);
 
 /// Starts a process.
@@ -44,13 +45,13 @@ const PAUSE_MAX: Duration = Duration::from_millis(50);
 /// ```
 ///
 /// # Errors
-/// As of [`Command::spawn`].
+/// Those of [`Command::spawn`].
 pub fn spawn(command: &mut Command) -> Result<Child> {
     with_left(|_| {});
     let named = command.get_program().to_string_lossy().into_owned();
     let mut inner = command.spawn().map_err(|why| failed("spawn", &named, &why))?;
     let pidfd = i32::try_from(inner.id()).ok().and_then(Pid::from_raw);
-    // An old kernel, or no descriptor is free: it is looked at now and then.
+    // Without a pidfd (an old kernel, or no free descriptor), `wait` checks the process at intervals.
     let pidfd = pidfd.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()).map(PollFd::new);
     Ok(Child {
         stdin: inner.stdin.take().map(|pipe| PipeWriter::from(OwnedFd::from(pipe))),
@@ -71,7 +72,7 @@ pub async fn output(command: &mut Command, limit: usize) -> Result<Output> {
     let mut child = spawn(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()))?;
     child.kill_on_drop(true);
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-    // Both at once: a process that fills one pipe waits, and never ends the other.
+    // Reads both pipes at once: a process blocks when one pipe is full, and then never closes the other.
     let named = command.get_program().to_string_lossy();
     let mut stdout = pin!(collected(stdout, limit, &named));
     let mut stderr = pin!(collected(stderr, limit, &named));
@@ -85,7 +86,7 @@ async fn collected(pipe: Option<PipeReader>, limit: usize, named: &str) -> Resul
     let (read, bytes) = pipe.read_to_end(Vec::new(), limit).await;
     match read {
         Ok(()) => Ok(bytes),
-        // Of the limit: a pipe has no such error.
+        // Only the limit gives this kind: a pipe never returns it.
         Err(why) if why.kind() == ErrorKind::InvalidData => Err(prints_too_much(named, limit)),
         Err(why) => Err(why),
     }
@@ -104,7 +105,7 @@ fn prints_too_much(named: &str, limit: usize) -> Error {
 /// starts many does not fill the table of processes with zombies.
 #[derive(Debug)]
 pub struct Child {
-    /// Its standard input, if the command has a pipe for it. Dropping it is the end of the input.
+    /// Its standard input, if the command has a pipe for it. Dropping it ends the input.
     pub stdin: Option<PipeWriter>,
     /// Its standard output, likewise.
     pub stdout: Option<PipeReader>,
@@ -150,7 +151,7 @@ impl Child {
             match watched {
                 Some(Ok(())) => {}
                 Some(Err(why)) if !matches!(why.raw_os_error(), Some(EMFILE | ENFILE)) => return Err(why),
-                // No thread waits: it would outlast a wait that is dropped, and hold the child meanwhile.
+                // A timer, not a thread: a thread would outlive a dropped `wait` and keep the child in use.
                 _ => {
                     sleep(pause).await;
                     pause = (pause * 2).min(PAUSE_MAX);
@@ -188,7 +189,7 @@ impl Child {
     }
 }
 
-/// Children, as their owners share them with those that reap them.
+/// Children, shared between their owners and the code that reaps them.
 type Left = Vec<Arc<Mutex<std::process::Child>>>;
 
 /// Children that were dropped while they ran.

@@ -1,4 +1,4 @@
-//! The traits.
+//! The I/O traits: `AsyncRead`, `AsyncWrite`, `Split`, and the methods built on them.
 
 use crate::{LIMIT, ended, not_text, too_long};
 use ringroad_engine::{IoBuf, IoBufMut, Lease, Result};
@@ -17,7 +17,7 @@ pub trait AsyncRead {
     /// Dropping the future loses the buffer. A stream loses no bytes by it.
     fn read<B: IoBufMut + Unpin + Send>(&mut self, buffer: B) -> impl Future<Output = (Result<usize>, B)>;
 
-    /// Receives the next bytes in the buffer that they arrived in; none at the end.
+    /// Receives the next bytes in the buffer that they arrived in. An empty lease means the end.
     ///
     /// Dropping the future of a stream loses nothing.
     fn recv(&mut self) -> impl Future<Output = Result<Lease>> {
@@ -44,12 +44,12 @@ pub trait AsyncWrite {
         async { self.write_all(Vec::from(lease)).await.0 }
     }
 
-    /// Writes what the writer has collected.
+    /// Writes the bytes that the writer has collected.
     fn flush(&mut self) -> impl Future<Output = Result<()>> {
         async { Ok(()) }
     }
 
-    /// Writes what the writer has collected, and then the end.
+    /// Writes the bytes that the writer has collected, then ends the stream.
     fn shutdown(&mut self) -> impl Future<Output = Result<()>>;
 }
 
@@ -68,7 +68,7 @@ pub trait Split {
     fn into_split(self) -> (Self::Read, Self::Write);
 }
 
-/// What every [`AsyncRead`] can do.
+/// Adds exact reads and reads to the end to every [`AsyncRead`].
 pub trait AsyncReadExt: AsyncRead {
     /// Reads exactly `bytes` bytes and appends them to `buffer`, which is returned also on an error.
     ///
@@ -89,8 +89,9 @@ pub trait AsyncReadExt: AsyncRead {
                 if missing == 0 {
                     return (Ok(()), buffer);
                 }
-                // The spare capacity bounds a read. An allocator may give more than was asked for, and a
-                // boxed slice has exactly its length; so a buffer with more room reads into one of its own.
+                // The spare capacity bounds a read, and it must not exceed `missing`. An allocator may give
+                // more than requested, so a buffer with more room reads through a boxed slice, which has an
+                // exact length.
                 buffer.reserve_exact(missing);
                 let read = if buffer.capacity() - buffer.len() == missing {
                     let (read, back) = self.read(buffer).await;

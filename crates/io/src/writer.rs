@@ -3,7 +3,7 @@
 use crate::traits::{AsyncRead, AsyncWrite};
 use ringroad_engine::{IoBuf, IoBufMut, Lease, Result};
 
-/// Bytes that are collected before they are written.
+/// Default number of bytes that are collected before they are written.
 const CAPACITY: usize = 8 * 1024;
 
 /// Collects small writes. Bytes that were collected are lost when it is dropped: call
@@ -29,7 +29,7 @@ impl<W: AsyncWrite> BufWriter<W> {
     /// Writes borrowed bytes: they are copied.
     ///
     /// # Errors
-    /// As of the sink.
+    /// Those of the sink.
     pub async fn write_slice(&mut self, bytes: &[u8]) -> Result<()> {
         if self.collected.len() + bytes.len() > self.capacity && !self.collected.is_empty() {
             self.write_collected().await?;
@@ -51,12 +51,12 @@ impl<W: AsyncWrite> BufWriter<W> {
         &self.sink
     }
 
-    /// Returns the sink. What is written to it comes before what was collected.
+    /// Returns the sink. Bytes written to it directly come before the collected bytes.
     pub fn get_mut(&mut self) -> &mut W {
         &mut self.sink
     }
 
-    /// Returns the sink, and what was collected and not written.
+    /// Returns the sink, and the bytes that were collected and not written.
     pub fn into_parts(self) -> (W, Vec<u8>) {
         (self.sink, self.collected)
     }
@@ -84,7 +84,7 @@ impl<W: AsyncWrite> AsyncWrite for BufWriter<W> {
         if bytes.bytes().len() < self.capacity {
             return (self.write_slice(bytes.bytes()).await, bytes);
         }
-        // A large buffer is written as it is.
+        // A large buffer is not copied: it is written directly.
         match self.write_collected().await {
             Ok(()) => self.sink.write_all(bytes).await,
             Err(why) => (Err(why), bytes),

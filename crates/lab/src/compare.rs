@@ -14,7 +14,7 @@ use ringroad_measure::{Comparison, Finding, Level, summary};
 use std::fmt::Write;
 use std::str::FromStr;
 
-/// What is compared. Of all three less is better.
+/// The compared figure. Of all three, less is better.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Measure {
     /// CPU time of the server per request.
@@ -22,7 +22,7 @@ pub enum Measure {
     Cpu,
     /// The 99th percentile of the latency.
     P99,
-    /// The time from one answer to the next, which is the rate turned over.
+    /// The time from one answer to the next: the reciprocal of the rate.
     Rate,
 }
 
@@ -45,7 +45,7 @@ impl Measure {
         }
     }
 
-    /// Returns it in words, for a heading.
+    /// Returns its title, for a heading.
     pub fn title(self) -> &'static str {
         match self {
             Measure::Cpu => "CPU per request",
@@ -68,15 +68,15 @@ impl Measure {
 pub struct Differences {
     /// What was compared.
     pub measure: Measure,
-    /// The baseline over which each cell was taken; `None`: figures as they are.
+    /// The baseline of the ratios; `None` if absolute figures are compared.
     pub over: Option<String>,
     /// A fact in which the machines differ, if one does.
     pub other_machine: Option<&'static str>,
     /// The clients of the first record and of the second, if a cell of both had different ones.
     pub other_client: Option<(String, String)>,
-    /// The cells of both, in the order of the first record; then those of the second alone.
+    /// The cells of both records, in the order of the first one; then those of the second only.
     pub rows: Vec<Row>,
-    /// The reasons to doubt what was compared, of the cells and of either run as a whole.
+    /// Doubts about the compared figures: of the cells and of either run as a whole.
     doubts: Vec<Doubt>,
 }
 
@@ -87,11 +87,11 @@ pub struct Row {
     pub cell: String,
     /// The medians, microseconds.
     pub medians: Option<(f64, f64)>,
-    /// It was taken as a ratio to the baseline of its own block, and not as it is.
+    /// Whether it was compared as a ratio to the baseline of its own block, not absolutely.
     pub as_ratio: bool,
-    /// The cell is SUSPECT in either record, or the baseline it was taken over is.
+    /// Whether the cell or its baseline is SUSPECT in either record.
     pub suspect: bool,
-    /// What can be said.
+    /// The result.
     pub outcome: Outcome,
 }
 
@@ -100,13 +100,15 @@ pub struct Row {
 pub enum Outcome {
     /// Second over first.
     Compared(Comparison),
-    /// The reason why not, as a clause.
+    /// Not compared; the reason as a clause.
     Not(String),
-    /// Not, because the cell or its baseline is INVALID in one of the records; the reason as a clause.
+    /// Not compared, because the cell or its baseline is INVALID in one of the records; the reason as a
+    /// clause.
     Invalid(String),
 }
 
-/// Compares `second` against `first`. `absolute`: figures as they are, also where both have a baseline.
+/// Compares `second` against `first`. With `absolute`, absolute figures are compared even if both have a
+/// baseline.
 pub fn compare(first: &Record, second: &Record, measure: Measure, absolute: bool) -> Differences {
     let other_machine = other_machine(&first.host, &second.host);
     let over = first.baseline.clone().filter(|baseline| {
@@ -115,7 +117,7 @@ pub fn compare(first: &Record, second: &Record, measure: Measure, absolute: bool
     let mut rows: Vec<Row> = Vec::new();
     let mut other_client = None;
     let mut doubts = Doubts::default();
-    // A baseline stands under many rows.
+    // One baseline belongs to many rows.
     let mut doubted: Vec<&Cell> = Vec::new();
     for mine in &first.cells {
         let theirs = second.cells.iter().find(|cell| cell.id == mine.id);
@@ -182,7 +184,7 @@ fn row(
     }
     let figures = |cell: &Cell| cell.runs.iter().filter_map(|run| measure.of(run)).collect::<Vec<f64>>();
     let medians = summary::median(&figures(mine)).zip(summary::median(&figures(theirs)));
-    // The baseline over itself says nothing; it is compared as it is.
+    // The baseline over itself is always 1, so it is compared absolutely.
     let over = over.filter(|over| mine.model != *over);
     for side in [("first", first), ("second", second)] {
         if let Some(outcome) = over.and_then(|over| unusable_baseline(side, mine, over)) {
@@ -207,7 +209,8 @@ fn row(
     }
 }
 
-/// Returns that a figure is not known, and which figures are: records of `load` have no CPU time of a server.
+/// Reports that a figure is unknown, and which ones are known: records of `load` have no CPU time of a
+/// server.
 fn unknown(mine: &Cell, theirs: &Cell, measure: Measure) -> String {
     let mut runs = mine.runs.iter().chain(&theirs.runs).peekable();
     let has_runs = runs.peek().is_some();
@@ -224,8 +227,8 @@ fn baseline_of<'a>(record: &'a Record, cell: &Cell, over: &str) -> Option<&'a Ce
     record.cells.iter().find(|base| base.model == over && base.load == cell.load)
 }
 
-/// Returns the outcome of a cell if the record that `which` names says nothing usable of the baseline of its
-/// load; `None` if it can.
+/// Returns the outcome of a cell if the record named by `which` has no usable baseline for its load; `None`
+/// if it has.
 fn unusable_baseline((which, record): (&str, &Record), cell: &Cell, over: &str) -> Option<Outcome> {
     let (make, why): (fn(String) -> Outcome, _) = match baseline_of(record, cell, over) {
         None => (Outcome::Not, "is not"),
@@ -260,8 +263,7 @@ fn wider(one: Option<Interval>, other: Option<Interval>) -> Option<Interval> {
     }
 }
 
-/// Returns a finding in lines of its own beside its figures, to the right of them; below them where that
-/// leaves no room.
+/// Returns a finding on lines of its own to the right of its figures; below them if there is no room.
 fn beside(row: &str, finding: &str, width: usize) -> String {
     let begin = row.lines().last().unwrap_or_default().chars().count();
     if begin + FINDING_MIN <= width {
@@ -275,16 +277,16 @@ fn beside(row: &str, finding: &str, width: usize) -> String {
     format!("{}\n{}", row.trim_end(), lines.concat())
 }
 
-/// Columns that a finding takes at least.
+/// Minimum columns of a finding.
 const FINDING_MIN: usize = 30;
 
 /// Columns of the figures, with the mark behind them.
 const FIGURES: usize = 26;
 
-/// Where figures begin in a line of their own.
+/// Indentation of figures on a line of their own.
 const APART: usize = 2;
 
-/// Less room than this has no place for an indented word.
+/// Below this width words are not indented.
 const WIDTH_MIN: usize = 20;
 
 impl Differences {
@@ -293,19 +295,18 @@ impl Differences {
         self.rows.iter().any(|row| matches!(row.outcome, Outcome::Invalid(_)))
     }
 
-    /// Returns whether a cell was compared at all.
+    /// Returns whether no cell was compared.
     pub fn is_empty(&self) -> bool {
         !self.rows.iter().any(|row| matches!(row.outcome, Outcome::Compared(_)))
     }
 
-    /// Writes it as text, no line longer than `width` where words allow it. A row with a doubt is marked, and
-    /// the doubts are told below as they are below the table of a record.
+    /// Formats it as text, with lines of at most `width` columns if words allow it. A row with a doubt is
+    /// marked, and the doubts follow below, as in the table of a record.
     pub fn text(&self, width: usize) -> String {
         self.written(width, width)
     }
 
-    /// Writes it as [`text`](Self::text) does, and each row is one line however long it is, for programs that
-    /// read lines.
+    /// Formats it as [`text`](Self::text) does, but with each row on one line, for programs that read lines.
     pub fn lines(&self, width: usize) -> String {
         self.written(width, usize::MAX)
     }
@@ -336,8 +337,8 @@ impl Differences {
         }
         out.push('\n');
         let longest = self.rows.iter().map(|row| clean(&row.cell).chars().count()).max().unwrap_or(0);
-        // A name stays whole, so that it can be copied: where it leaves no room, its figures are in a line of
-        // their own.
+        // A name is never broken, so that it can be copied. If it leaves no room, its figures are on a line
+        // of their own.
         let is_apart = longest.saturating_add(FIGURES) > row_width;
         let name = if is_apart { APART } else { longest.max(4) };
         let _ = writeln!(out, "{:name$}  {:>10}  {:>10}", "", "first", "second");
@@ -347,7 +348,7 @@ impl Differences {
                 None => (String::new(), String::new()),
             };
             let said = match &row.outcome {
-                // Among ratios this one includes the changes of the machine.
+                // Among ratios, this one includes changes of the machine.
                 Outcome::Compared(comparison) if self.over.is_some() && !row.as_ratio => {
                     format!("the baseline, as it is: {}", comparison.finding)
                 }

@@ -1,10 +1,10 @@
-//! Which driver costs least for the traffic of a server that runs, from the figures that it gives of each
+//! Finds the driver that costs least for the traffic of a running server, from the server's figures for each
 //! driver.
 //!
-//! A server with workers on several drivers deals its connections out to all of them at the same time. So
-//! every interval between two readings is a block in which both had the same conditions, and the drivers are
-//! compared as programs of the lab are: within blocks, by the median of the ratios with its interval. Where
-//! the figures cannot bear a comparison, it is refused with the reason. Start at [`advise`].
+//! A server with workers on several drivers distributes its connections over all of them at the same time. So
+//! every interval between two readings is a block in which both had the same conditions. The drivers are
+//! compared as the lab's programs are: within blocks, by the median of the ratios with its interval. If the
+//! figures do not permit a comparison, it is refused with the reason. Start at [`advise`].
 
 use crate::table::wrapped;
 use ringroad_measure::caveat::REPEATS_MIN;
@@ -14,16 +14,18 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Requests of each driver in each interval: with fewer, one large answer is a tenth of the figure.
+/// Minimum number of requests of each driver in each interval: with fewer, one large answer would be a tenth
+/// of the figure.
 pub const REQUESTS_MIN: u64 = 200;
 
-/// Bytes of an answer may differ by this share between two drivers, in the median of the intervals.
+/// Maximum difference between two drivers in the bytes of an answer, as a share, in the median of the
+/// intervals.
 const BYTES_MAX: f64 = 0.1;
 
-/// Connections for each request, and the share of answers that are not 2xx or 3xx, may differ by this much.
+/// Maximum difference in the connections per request, and in the share of answers that are not 2xx or 3xx.
 const SHARE_MAX: f64 = 0.05;
 
-/// CPU time that is in no driver's figures may be this share of the process's.
+/// Maximum share of the process's CPU time that is in no driver's figures.
 const OTHER_MAX: f64 = 0.1;
 
 /// What a server has counted for one driver since it began.
@@ -37,27 +39,27 @@ pub struct Totals {
     pub accepted: u64,
     /// Bytes of bodies sent.
     pub body_bytes: u64,
-    /// From the heads of all requests to their answers, together.
+    /// Sum of the times from the heads of all requests to their answers, seconds.
     pub seconds: f64,
     /// CPU time of the workers' threads.
     pub cpu_s: f64,
 }
 
-/// One reading of a server's figures: its metrics as text, or its status as JSON.
+/// One reading of a server's figures, from its metrics as text or its status as JSON.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reading {
-    /// By the driver's name.
+    /// Totals by the driver's name.
     pub drivers: BTreeMap<String, Totals>,
     /// CPU time of the process that is in no driver's figures.
     pub other_cpu_s: f64,
 }
 
-/// The reason why a text is no reading.
+/// Why a text is not a reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoReading {
     /// It has no figures of drivers.
     NoDrivers,
-    /// A number of them is missing or is none.
+    /// A number is missing or invalid.
     BadNumber,
 }
 
@@ -75,11 +77,11 @@ impl fmt::Display for NoReading {
 impl std::error::Error for NoReading {}
 
 impl Reading {
-    /// Reads metrics in the text format of Prometheus, a status in JSON, or what `ringroad workers status
-    /// --json` prints.
+    /// Parses metrics in the text format of Prometheus, a status in JSON, or the output of
+    /// `ringroad workers status --json`.
     ///
     /// # Errors
-    /// It has no figures of drivers, or they are not whole.
+    /// It has no figures of drivers, or they are incomplete.
     pub fn of(text: &str) -> Result<Reading, NoReading> {
         match serde_json::from_str::<Value>(text) {
             Ok(status) => Reading::of_status(status.get("workers").unwrap_or(&status)),
@@ -147,12 +149,12 @@ fn label<'t>(labels: &'t str, name: &str) -> Option<&'t str> {
     labels.split([',', '}']).find_map(|one| one.strip_prefix(name)?.strip_prefix("=\"")?.strip_suffix('"'))
 }
 
-/// The reason why the figures bear no comparison.
+/// Why the figures do not permit a comparison.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Refused {
     /// There are too few readings.
     Readings(usize),
-    /// A figure is smaller than before: the server began anew, or the order is wrong.
+    /// A figure is smaller than before: the server was restarted, or the order is wrong.
     Backwards(String),
     /// Fewer than two drivers have workers.
     OneDriver(Option<String>),
@@ -160,14 +162,14 @@ pub enum Refused {
     Requests {
         /// The driver.
         driver: String,
-        /// The fewest in an interval.
+        /// The smallest number of requests in an interval.
         fewest: u64,
     },
     /// Too much CPU time is in no driver's figures.
     Elsewhere(f64),
     /// The drivers had different traffic.
     Unlike {
-        /// In what.
+        /// The differing quantity.
         what: &'static str,
         /// The drivers with their figures.
         figures: [(String, f64); 2],
@@ -216,7 +218,7 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// What one driver did in one interval.
+/// The totals of one driver in one interval.
 type Block = Totals;
 
 fn grown(now: &Totals, then: &Totals) -> Option<Block> {
@@ -272,10 +274,10 @@ impl Driver {
     }
 }
 
-/// Says which driver costs less, from readings in the order of time.
+/// Reports which driver costs less, from readings in the order of time.
 ///
 /// # Errors
-/// The figures bear no comparison.
+/// The figures do not permit a comparison.
 pub fn advise(readings: &[Reading], width: usize) -> Result<String, Refused> {
     if readings.len() <= REPEATS_MIN as usize {
         return Err(Refused::Readings(readings.len()));
@@ -300,7 +302,7 @@ pub fn advise(readings: &[Reading], width: usize) -> Result<String, Refused> {
     if share > OTHER_MAX {
         return Err(Refused::Elsewhere(share));
     }
-    // The cheapest first: each other one is compared with it.
+    // The cheapest first: the others are compared with it.
     drivers.sort_by(|one, other| one.all().cpu_us().total_cmp(&other.all().cpu_us()));
     let (cheapest, others) = drivers.split_first().ok_or(Refused::OneDriver(None))?;
     others.iter().try_for_each(|other| alike(cheapest, other))?;
@@ -313,7 +315,7 @@ fn busy(readings: &[Reading]) -> Result<Vec<Driver>, Refused> {
     let Some(last) = readings.last() else { return Ok(drivers) };
     for name in last.drivers.keys() {
         let totals: Option<Vec<_>> = readings.iter().map(|reading| reading.drivers.get(name)).collect();
-        // A driver that came in between has no figures before.
+        // A driver that was added meanwhile has no earlier figures.
         let Some(totals) = totals else { continue };
         let pairs = totals.iter().zip(totals.iter().skip(1));
         let blocks: Option<Vec<Block>> = pairs.map(|(then, now)| grown(now, then)).collect();
@@ -325,7 +327,7 @@ fn busy(readings: &[Reading]) -> Result<Vec<Driver>, Refused> {
     Ok(drivers)
 }
 
-/// Refuses two drivers with different traffic: their costs would be those of their requests.
+/// Refuses two drivers with different traffic: their costs would be due to their requests.
 fn alike(one: &Driver, other: &Driver) -> Result<(), Refused> {
     let unlike = |what, of: fn(&Totals) -> f64| {
         Err(Refused::Unlike {
@@ -379,7 +381,7 @@ fn text(drivers: &[Driver], intervals: usize, elsewhere: f64, width: usize) -> S
     out
 }
 
-/// Returns what is known of a driver that seems to cost more than the cheapest.
+/// Describes a driver that seems to cost more than the cheapest.
 fn compared(cheapest: &Driver, other: &Driver) -> String {
     let compare = |of| Comparison::of_blocks(&cheapest.figures(of), &other.figures(of), None);
     let sentence = |what: &str, comparison: Option<Comparison>| match comparison.map(|one| one.finding) {

@@ -5,14 +5,14 @@ use crate::run::{Point, Stage};
 use crate::tally::Tally;
 use std::time::Duration;
 
-/// Most points in a series; when there are more, every two become one.
+/// Maximum number of points of a series; above it, each two are merged.
 const SERIES_MAX: usize = 3600;
 
 /// The collected seconds of a load.
 pub(crate) struct Course {
     pub(crate) total: Tally,
     pub(crate) stages: Vec<Stage>,
-    /// When each of them ends, seconds of the window.
+    /// End of each stage, in seconds of the window.
     stage_ends: Vec<f64>,
     pub(crate) series: Vec<Point>,
     /// Seconds in a point of the series.
@@ -45,14 +45,13 @@ impl Course {
         self.point(second, sum)
     }
 
-    /// Returns the stage that a second belongs to. Figures after the end belong to the last.
+    /// Returns the stage of a second. Results after the end belong to the last stage.
     fn stage_of(&self, second: u32) -> usize {
         let at = self.stage_ends.partition_point(|end| *end <= f64::from(second));
         at.min(self.stage_ends.len().saturating_sub(1))
     }
 
-    /// Says how long the load was: each stage gets the seconds that are its own, also those in which nothing
-    /// was told.
+    /// Sets the length of the load: each stage gets its seconds, including those without any report.
     pub(crate) fn last(&mut self, window: Duration) {
         let planned = self.stage_ends.last().copied().unwrap_or(0.0);
         let length = window.as_secs_f64().min(planned);
@@ -77,7 +76,7 @@ impl Course {
             p99_ns: response.quantile_ns(0.99),
             max_ns: tally.longest_ns(),
         };
-        // The tail end of a run may bring nothing but the knowledge that it is over.
+        // The last fraction of a run may contain nothing but the end.
         if point.completed == 0 && point.failed == 0 && point.max_ns.is_none() {
             return point;
         }

@@ -3,55 +3,55 @@
 use crate::target::Target;
 use std::fmt;
 
-/// A run that did not begin, or that could not be kept.
+/// Why a run did not begin, or could not continue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     message: String,
     usage: bool,
-    /// What is wrong with what the server sent, where that is the reason.
+    /// What is wrong with the server's bytes, if that is the cause.
     heard: Option<String>,
-    /// The caller has stopped it.
+    /// Whether the caller has stopped it.
     interrupted: bool,
 }
 
 impl Error {
-    /// Returns an invalid request.
+    /// Makes an error for an invalid request.
     pub(crate) fn usage(message: impl Into<String>) -> Error {
         Error { usage: true, ..Error::failed(message) }
     }
 
-    /// Returns an error of the machine or the network.
+    /// Makes an error of the machine or the network.
     pub(crate) fn failed(message: impl Into<String>) -> Error {
         Error { message: message.into(), usage: false, heard: None, interrupted: false }
     }
 
-    /// No connection came to a request, because of what the server sent before one.
+    /// Makes an error for a server that sent invalid bytes before any request.
     pub(crate) fn heard(message: impl Into<String>, heard: &str) -> Error {
         Error { heard: Some(heard.to_owned()), ..Error::failed(message) }
     }
 
-    /// Returns what is wrong with what the server sent, if that is the reason.
+    /// Returns what is wrong with the server's bytes, if that is the cause.
     pub(crate) fn what_was_heard(&self) -> Option<&str> {
         self.heard.as_deref()
     }
 
-    /// Returns a load that was stopped, with the caller's message.
+    /// Makes the error of a stopped load, with the caller's message.
     pub fn stopped(message: impl Into<String>) -> Error {
         Error::failed(message)
     }
 
-    /// Returns a load that the caller has stopped before there was anything to tell.
+    /// Makes the error of a load that the caller has stopped before there was any result.
     pub fn interrupted(message: impl Into<String>) -> Error {
         Error { interrupted: true, ..Error::failed(message) }
     }
 
-    /// Returns the error of a load on `target` that the caller has stopped while its connections were made,
-    /// or behind that.
+    /// Makes the error of a load on `target` that the caller has stopped while connections were made, or
+    /// after that.
     pub(crate) fn before_the_load(target: &Target) -> Error {
         Error::interrupted(format!("{target}: interrupted before the load began"))
     }
 
-    /// Returns whether the caller has stopped it, and nothing else has failed.
+    /// Returns whether only the caller's stop caused it.
     pub fn is_interrupted(&self) -> bool {
         self.interrupted
     }

@@ -1,4 +1,5 @@
-//! A run: workers on their threads, the clocks at the edges of the measured time, and everything added up.
+//! A run: workers on their threads, clock readings at the edges of the measured time, and the sum of all
+//! results.
 //!
 //! Start at [`run`].
 
@@ -20,15 +21,15 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often the conductor looks whether it was interrupted.
+/// How often the conductor checks whether it was interrupted.
 pub(crate) const LOOK: Duration = Duration::from_millis(50);
 
 /// The result of a load.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Outcome {
-    /// The addresses its name had.
+    /// The addresses of its name.
     pub addresses: Vec<SocketAddr>,
-    /// Active connections there were when the load began.
+    /// Active connections when the load began.
     pub connected: u32,
     /// Active connections that sent a request.
     pub asked: u32,
@@ -40,7 +41,7 @@ pub struct Outcome {
     pub idle_at_end: u32,
     /// Counts of the whole run.
     pub counts: Counts,
-    /// What was measured.
+    /// The measurements.
     #[serde(skip)]
     pub tally: Tally,
     /// The measured time.
@@ -48,24 +49,25 @@ pub struct Outcome {
     /// The window second by second.
     #[serde(skip)]
     pub series: Vec<Point>,
-    /// The window stage by stage, where the plan has stages.
+    /// The window stage by stage, if the plan has stages.
     #[serde(skip)]
     pub stages: Vec<Stage>,
-    /// What was measured of each message of the plan, where there are several, up to
+    /// The measurements of each message of the plan, if there are several, up to
     /// [`URLS_MAX`](crate::plan::URLS_MAX).
     pub urls: Vec<OfUrl>,
-    /// Handshakes, where there is TLS.
+    /// TLS handshakes, if there are any.
     pub handshakes: Option<Handshakes>,
-    /// What the client itself did.
+    /// Costs of the client itself.
     pub client: Client,
-    /// It was stopped before its end.
+    /// Whether it was stopped before its end.
     pub interrupted: bool,
-    /// Processes of it that were lost, each in a clause.
+    /// Its lost processes, each described by a clause.
     pub lost: Vec<String>,
 }
 
 impl Outcome {
-    /// Adds another process's, except for what was measured: that is added as it is told.
+    /// Adds the outcome of another process, except for the measurements: these are added as they are
+    /// reported.
     pub(crate) fn join(&mut self, other: &Outcome) {
         let Outcome { connected, asked, served, open_at_end, idle_at_end, counts, .. } = other;
         self.connected += connected;
@@ -87,7 +89,7 @@ impl Outcome {
 
 impl Client {
     fn join(&mut self, other: &Client) {
-        // What one could not read makes the sum unknown.
+        // If one value is unknown, so is the sum.
         self.cpu = self.cpu.zip(other.cpu).map(|(mine, theirs)| mine + theirs);
         self.wait = self.wait.zip(other.wait).map(|(mine, theirs)| mine + theirs);
         self.steal_share = match (self.steal_share, other.steal_share) {
@@ -98,7 +100,7 @@ impl Client {
         self.system_calls += other.system_calls;
     }
 
-    /// Returns a time of all its threads as cores: how many of them it is worth, over the span that it is of.
+    /// Converts a time of all its threads to a number of cores, over `span`.
     pub fn cores(&self, time: Option<Duration>) -> Option<f64> {
         let span = self.span.as_secs_f64();
         time.filter(|_| span > 0.0).map(|time| time.as_secs_f64() / span)
@@ -110,44 +112,45 @@ impl Client {
 pub struct Stage {
     /// Connections, or requests per second, at its beginning.
     pub from: f64,
-    /// And at its end.
+    /// Connections, or requests per second, at its end.
     pub to: f64,
-    /// How long its seconds are together.
+    /// Total length of its seconds.
     pub seconds: f64,
-    /// What was measured in them.
+    /// The measurements in them.
     pub tally: Tally,
 }
 
-/// A second of the window, or several where there are very many.
+/// A second of the window, or several if there are very many.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// When it begins, seconds of the window.
+    /// Its beginning, in seconds of the window.
     pub at_s: u32,
-    /// How long it is, seconds.
+    /// Its length in seconds.
     pub seconds: u32,
     /// Good answers.
     pub completed: u64,
     /// Failures.
     pub failed: u64,
-    /// Median response latency, nanoseconds; `None` without answers. Of several seconds the largest.
+    /// Median response latency in nanoseconds; `None` without answers. For several seconds, the largest
+    /// median.
     pub p50_ns: Option<u64>,
-    /// Its 99th percentile likewise.
+    /// The 99th percentile, likewise.
     pub p99_ns: Option<u64>,
-    /// Its largest, or the time that a request without an answer had waited at its end, if that is longer.
+    /// The maximum, or the waiting time so far of an unanswered request, if that is longer.
     pub max_ns: Option<u64>,
 }
 
-/// What the client cost in the window.
+/// Costs of the client in the window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Client {
-    /// The time between the readings that the figures here are differences of: the window, and what passed
-    /// until its end was noticed.
+    /// The time between the readings from which these figures are computed: the window, and the time until
+    /// its end was noticed.
     pub span: Duration,
     /// CPU time of all its threads.
     pub cpu: Option<Duration>,
-    /// Time its threads were ready and waited for a CPU.
+    /// Time that its threads were ready and waited for a CPU.
     pub wait: Option<Duration>,
-    /// What the hypervisor took, share of the machine's time.
+    /// Share of the machine's time that the hypervisor took.
     pub steal_share: Option<f64>,
     /// System calls of all drivers, in the whole run.
     pub system_calls: u64,
@@ -159,40 +162,40 @@ pub struct Client {
 pub enum Event<'a> {
     /// Connections are being made.
     Connecting {
-        /// How many there are.
+        /// The present number.
         connections: u32,
-        /// Of how many.
+        /// The requested number.
         wanted: u32,
     },
-    /// The connections are there, or as many of them as could be made.
+    /// Connections are established, or as many of them as possible.
     Connected {
-        /// How many.
+        /// The number.
         connections: u32,
-        /// Of how many.
+        /// The requested number.
         wanted: u32,
     },
     /// A slice of the measured time, if the plan has more than one per second. The event of its second
-    /// follows the last.
+    /// follows the last slice.
     Slice {
-        /// Which, from 0.
+        /// Its number, from 0.
         number: u32,
-        /// What was measured in it.
+        /// The measurements in it.
         tally: &'a Tally,
     },
     /// A second of the measured time.
     Second {
-        /// It in figures.
+        /// Its figures.
         point: Point,
-        /// All of it.
+        /// All of its measurements.
         tally: &'a Tally,
-        /// It is not the rest of a second with which a load ends.
+        /// Whether it is complete, and not the last fraction of a load.
         whole: bool,
     },
-    /// A probe of a search is over.
+    /// A probe of a search has ended.
     Probe {
         /// Its rate, requests per second.
         per_second: f64,
-        /// Why what was demanded is not so; `None`: it is.
+        /// The requirement that was not met; `None` if all were met.
         unmet: Option<String>,
     },
 }
@@ -200,8 +203,8 @@ pub enum Event<'a> {
 /// Runs the load and waits for its end. Setting `stop` ends it early, within a fraction of a second.
 ///
 /// # Errors
-/// The plan makes no sense, the name has no address, no connection could be made, or this machine gives no
-/// threads or no driver. What the server does wrong afterwards is counted in the outcome.
+/// The plan is invalid, the name has no address, no connection could be made, or this machine has no thread
+/// or driver left. Later errors of the server are counted in the outcome.
 pub fn run(
     plan: &Plan,
     choice: &Choice,
@@ -214,14 +217,14 @@ pub fn run(
     })
 }
 
-/// What a conductor conducts.
+/// The workers and settings of a run.
 pub(crate) struct Stand<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) addresses: &'a [Vec<Address>],
     pub(crate) stop: &'a AtomicBool,
 }
 
-/// Starts the workers, has `work` done with them, and ends them.
+/// Starts the workers, calls `work`, and ends the workers.
 pub(crate) fn with_workers<R>(
     plan: &Plan,
     choice: &Choice,
@@ -232,19 +235,19 @@ pub(crate) fn with_workers<R>(
     let addresses = plan.places().map(|place| place.resolve()).collect::<Result<Vec<_>, _>>()?;
     let (news, heard) = mpsc::channel();
     let mut conductor = Conductor::new(plan, Instant::now(), heard);
-    // To a worker there are neither parts nor processes: it has a number among all workers, and takes its
-    // share by that. A part has every N-th of them, so what is dealt out to the part is the same whatever
-    // number of threads it and the others have.
+    // Workers know neither parts nor processes: a worker has a number among all workers, which decides its
+    // share. A part has every N-th of them, so its share is the same whatever number of threads each part
+    // has.
     let (split, threads) = (plan.split, plan.workers().saturating_mul(plan.split.count));
     let plan = Arc::new(Plan { threads, processes: 1, part: 0, split: Split::WHOLE, ..plan.clone() });
     let shared: Arc<[Vec<Address>]> = addresses.into();
-    // Read by the workers only; the caller's `stop` stays unchanged.
+    // Only workers read this; the caller's `stop` is not changed.
     let over = Arc::new(AtomicBool::new(false));
     let mut threads = Vec::new();
     for index in (0..conductor.workers).map(|index| split.index + split.count * (conductor.first + index)) {
         let (give, spare) = mpsc::channel();
         for _ in 0..2 {
-            // Written to now, so that the kernel finds its pages now and not amid a measurement.
+            // Written now, so that its pages are allocated before the measurement.
             let mut tally = Box::new(Tally::new(conductor.open));
             tally.clear();
             let _ = give.send(tally);
@@ -265,11 +268,11 @@ pub(crate) fn with_workers<R>(
         let thread = thread::Builder::new().name(format!("load {index}")).spawn(move || worker::run(task));
         threads.push(thread.map_err(|why| Error::failed(format!("starting a thread: {why}")))?);
     }
-    // So that hearing ends when the workers have.
+    // So that receiving ends when the workers have ended.
     drop(news);
     let done = work(&mut conductor, &Stand { plan: &plan, addresses: &shared, stop });
-    // Told not to begin, or done: none of them waits for anything. Without this word one that still connects
-    // would.
+    // Told not to begin, or done: no worker waits for anything then, except one that still connects, which
+    // this ends.
     over.store(true, Ordering::Relaxed);
     drop(conductor);
     for thread in threads {
@@ -282,13 +285,13 @@ pub(crate) fn with_workers<R>(
     done
 }
 
-/// What may have ended the measured time; times of the epoch.
+/// Possible ends of the measured time, as times since the epoch.
 struct Ends {
-    /// When it was to end.
+    /// The planned end.
     until: Option<Duration>,
-    /// When all workers were done, or it was over.
+    /// When all workers were done, or the time was over.
     ended: Duration,
-    /// When the wait for a request last ended, with an answer or without.
+    /// When the last wait for a request ended, with or without an answer.
     last_end: Option<Duration>,
     interrupted: bool,
 }
@@ -297,19 +300,18 @@ impl Ends {
     fn of_window(&self, counted: bool) -> Duration {
         match self.until {
             _ if self.interrupted => self.ended,
-            // A count that was reached ends with its last request, answered or not, and not when that is
-            // noticed.
+            // A reached count ends with its last request, answered or not, and not when that is noticed.
             Some(until) if counted && self.ended < until => self.last_end.unwrap_or(self.ended),
-            // Where nothing was left to do before it, what there was has ended then.
+            // If no work was left before it, the measured time ended with the work.
             Some(until) => until.min(self.ended),
             None => self.last_end.unwrap_or(self.ended),
         }
     }
 }
 
-/// Clocks at an edge of the window.
+/// Clock readings at an edge of the window.
 struct Edge {
-    /// Of the epoch.
+    /// Since the epoch.
     at: Duration,
     cpu: Option<Duration>,
     wait_ns: Option<u64>,
@@ -334,28 +336,27 @@ pub(crate) struct Conductor {
     epoch: Instant,
     open: bool,
     workers: u32,
-    /// The number of the first of them in this part of the load: those of other processes have others.
+    /// The number of its first worker in this part of the load: other processes have other numbers.
     first: u32,
-    /// The number of parts of the load, by which the workers of one part are apart.
+    /// The number of parts of the load, which is the step between the workers of one part.
     parts: u32,
     /// Connections of this part.
     wanted: u32,
     spare: Vec<mpsc::Sender<Box<Tally>>>,
-    /// How workers that are ready are told what to do.
+    /// Channels for the orders to workers that are ready.
     orders: Vec<Orders>,
     connected: u32,
     fan: Arc<Fan>,
-    /// Slices of a second that are told.
+    /// Reported slices per second.
     per_second: u32,
-    /// Slices that not all workers have told yet.
+    /// Slices that not all workers have reported yet.
     slices: BTreeMap<u32, Tally>,
-    /// The second that the last slice handed on belongs to, and what it has come to; `None` after its last
-    /// slice.
+    /// The second of the last reported slice, and its sum so far; `None` after its last slice.
     second: Option<(u32, Tally)>,
-    /// Of each worker, the slice it is to tell next; beyond all of them if it is done.
+    /// For each worker, the next slice that it reports; above all of them if it is done.
     told: Vec<u32>,
     course: Course,
-    /// When the measured time begins, of the epoch, and how long it is.
+    /// The beginning of the measured time since the epoch, and its length.
     from: Duration,
     length: Option<Duration>,
     done: Vec<Done>,
@@ -387,7 +388,7 @@ impl Conductor {
         }
     }
 
-    /// Returns the place of a worker among those of this process, by its number among all.
+    /// Returns the index of a worker in this process, by its number among all.
     fn place(&self, index: u32) -> usize {
         (index / self.parts).saturating_sub(self.first) as usize
     }
@@ -434,14 +435,14 @@ impl Conductor {
             });
         }
         observe(&Event::Connected { connections: self.connected, wanted: self.wanted });
-        // What observes a part has waited for the start of all.
+        // The observer of a part has waited for the start of all parts.
         if self.parts > 1 && stand.stop.load(Ordering::Relaxed) {
             return Err(Error::before_the_load(&plan.target));
         }
         Ok(())
     }
 
-    /// Has a load put on, at this rate if it is a probe, and waits for its end.
+    /// Runs a load, at this rate if it is a probe, and waits for its end.
     pub(crate) fn carry_out(
         &mut self,
         stand: &Stand<'_>,
@@ -450,13 +451,12 @@ impl Conductor {
         observe: &mut dyn FnMut(&Event<'_>),
     ) -> Result<Outcome, Error> {
         let &Stand { plan, addresses, stop } = stand;
-        // Not in the future: what a worker sends as soon as it is told would fall before it, and not be
-        // measured.
+        // Not in the future: requests that a worker sends at once would precede it, and not be measured.
         let begin = self.epoch.elapsed();
         let order = Order { begin_ns: begin.as_nanos() as u64, probe, last };
         self.fan.begin(self.connected, self.workers, (begin + plan.warmup).as_nanos() as u64);
         for worker in &self.orders {
-            // One that is gone has told why, or its silence is noticed.
+            // A worker that has ended has reported why, or its silence is noticed.
             let _ = worker.send(order);
         }
         let from = begin + plan.warmup;
@@ -479,7 +479,7 @@ impl Conductor {
         let last_end = dones.iter().map(|done| Duration::from_nanos(done.last_ns)).max();
         let ends = Ends { until, ended, last_end: last_end.filter(|last| *last > from), interrupted };
         let end = ends.of_window(plan.count.is_some());
-        // What not all have told: the last of each worker, and where one ended before others.
+        // Slices that not all workers have reported: the last of each, and those after the early end of one.
         for (slice, tally) in std::mem::take(&mut self.slices) {
             self.tell(slice, tally, observe);
         }
@@ -539,8 +539,8 @@ impl Conductor {
         })
     }
 
-    /// Adds what a broadcast has come to: expected are the deliveries of all messages, and what has not
-    /// arrived has failed, unless the load was stopped while it was on its way.
+    /// Adds the result of a broadcast. The deliveries of all messages are expected. A missing one counts as
+    /// failed, unless the load was stopped while it was in flight.
     fn deliver(&self, counts: &mut Counts, interrupted: bool) {
         counts.broadcast.add(&self.fan.told());
         counts.sent = counts.broadcast.expected();
@@ -551,8 +551,8 @@ impl Conductor {
         }
     }
 
-    /// Waits for the end of the time in which a rate is offered, where nothing more is due in it. Rates and
-    /// shares are of all of that time.
+    /// Waits for the end of the time in which a rate is offered, if no request is due any more. Rates and
+    /// shares refer to that whole time.
     fn sit_out(&self, until: Duration, stop: &AtomicBool) {
         while let Some(left) = until.checked_sub(self.epoch.elapsed()).filter(|left| !left.is_zero())
             && !stop.load(Ordering::Relaxed)
@@ -561,7 +561,7 @@ impl Conductor {
         }
     }
 
-    /// Takes in what is told until this time of the epoch, or until all workers are done.
+    /// Receives reports until this time since the epoch, or until all workers are done.
     fn listen(
         &mut self,
         until: Option<Duration>,
@@ -599,13 +599,13 @@ impl Conductor {
         Ok(())
     }
 
-    /// Returns whether this second, now that it is told, is more than the rest with which a load ends.
+    /// Returns whether this second is complete, and not the last fraction of a load.
     fn is_whole(&self, second: u32) -> bool {
         let end = Duration::from_secs(u64::from(second) + 1);
         self.epoch.elapsed() >= self.from + end && self.length.is_none_or(|length| length >= end)
     }
 
-    /// Adds a worker's slice, and gives it back what it was told in.
+    /// Adds a worker's slice, and returns the tally to the worker for reuse.
     fn take(&mut self, index: u32, slice: u32, mut tally: Box<Tally>) {
         let open = self.open;
         self.slices.entry(slice).or_insert_with(|| Tally::new(open)).add(&tally);
@@ -617,7 +617,7 @@ impl Conductor {
         self.has_told(index, slice + 1);
     }
 
-    /// A worker has told all slices before this one.
+    /// Records that a worker has reported all slices before this one.
     fn has_told(&mut self, index: u32, before: u32) {
         let place = self.place(index);
         if let Some(told) = self.told.get_mut(place) {
@@ -625,8 +625,8 @@ impl Conductor {
         }
     }
 
-    /// Hands on the slices that all workers have told that are not done: so nothing is kept, however long the
-    /// load is.
+    /// Reports the slices that all active workers have reported, so that none is kept, however long the load
+    /// is.
     fn hand_on(&mut self, observe: &mut dyn FnMut(&Event<'_>)) {
         let told = self.told.iter().copied().min().unwrap_or(0);
         while let Some(first) = self.slices.first_entry().filter(|first| *first.key() < told) {
@@ -635,7 +635,7 @@ impl Conductor {
         }
     }
 
-    /// Tells a slice, and its second if it is the last of it.
+    /// Reports a slice, and its second if the slice is its last.
     fn tell(&mut self, slice: u32, sum: Tally, observe: &mut dyn FnMut(&Event<'_>)) {
         let second = slice / self.per_second;
         if self.second.as_ref().is_some_and(|(current, _)| *current != second) {

@@ -2,9 +2,9 @@
 //! request.
 //!
 //! `{n}` is the number of the request, `{random}` and `{random:1-1000}` a random number, `{uuid}` a random
-//! UUID, and the name of a column in braces is the value in a row of a [`Table`], one row per request in
-//! turn. Other braces stay as they are, so JSON needs no quoting. A request with placeholders is written anew
-//! each time, which costs memory and time that a fixed request does not. Start at [`Template::new`].
+//! UUID. The name of a column in braces is the value in a row of a [`Table`], one row per request in turn.
+//! Other braces are literal, so JSON needs no quoting. A request with placeholders is written for each
+//! request, which costs memory and time that a fixed one does not. Start at [`Template::new`].
 
 use crate::error::Error;
 use ringroad_measure::units::counted;
@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// What stands for a placeholder while the request is encoded: its number follows, then a dot.
+/// Prefix of the mark that replaces a placeholder while the request is encoded; its number and a dot follow.
 const MARK: &str = "ringroad-placeholder-";
 
 /// Rows of values, with a name for each column.
@@ -23,10 +23,10 @@ pub struct Table {
 }
 
 impl Table {
-    /// Reads CSV (RFC 4180): a line of names, then at least one row of as many values.
+    /// Parses CSV (RFC 4180): a line of names, then at least one row with the same number of values.
     ///
     /// # Errors
-    /// No row, a row of another length, a quote that is not closed, a name that is a placeholder of its own.
+    /// No row, a row of another length, an unclosed quote, or a name that is also a built-in placeholder.
     pub fn parse(text: &str) -> Result<Table, Error> {
         let mut lines = records(text)?.into_iter();
         let refuse = |why: String| Error::usage(format!("table of values: {why}"));
@@ -67,7 +67,7 @@ fn is_name(name: &str) -> bool {
         && !["n", "random", "uuid"].contains(&name)
 }
 
-/// Returns the records of CSV, each with the number of its first line. Empty lines are none.
+/// Returns the records of CSV, each with the number of its first line. Empty lines are skipped.
 fn records(text: &str) -> Result<Vec<(usize, Vec<String>)>, Error> {
     let (mut records, mut record, mut value) = (Vec::new(), Vec::new(), String::new());
     let (mut line, mut first, mut quoted, mut was_quoted) = (1, 1, false, false);
@@ -130,14 +130,14 @@ enum Kind {
     Column(usize),
 }
 
-/// What a value stands in, which decides how it is written.
+/// The part of a request that contains a value, which decides how the value is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Where {
-    /// Path or query: what is not unreserved is percent-encoded.
+    /// Path or query: all characters except unreserved ones are percent-encoded.
     Path,
     /// A header line: control characters are refused.
     Header,
-    /// The body: as it is.
+    /// The body: written unchanged.
     Body,
 }
 
@@ -155,14 +155,14 @@ impl Marks {
     /// Replaces the placeholders in `text`. Text without any is not copied: a body may be large.
     ///
     /// # Errors
-    /// A range of random numbers that is none; a value of a column that must not stand there.
+    /// An invalid range of random numbers; a column value that is not allowed in this part.
     pub(crate) fn replace<'a>(&mut self, text: &'a [u8], place: Where) -> Result<Cow<'a, [u8]>, Error> {
         let mut out = Vec::new();
-        // Bytes before `kept` are in `out`; a placeholder is looked for from `at` on.
+        // Bytes before `kept` are in `out`; the search for a placeholder continues at `at`.
         let (mut kept, mut at) = (0, 0);
         while let Some(open) = text.get(at..).and_then(|rest| memchr::memchr(b'{', rest)) {
             let open = at + open;
-            // A name has no brace: the next one decides, so each byte is looked at a few times at most.
+            // A name contains no brace: the next brace decides, so each byte is examined a few times at most.
             let from = text.get(open + 1..).unwrap_or_default();
             let close = memchr::memchr2(b'{', b'}', from).filter(|at| from.get(*at) == Some(&b'}'));
             let name = close.and_then(|close| from.get(..close));
@@ -209,7 +209,7 @@ impl Marks {
         })
     }
 
-    /// Checks whether every value of a column may stand there.
+    /// Checks whether every value of a column is allowed in this part.
     fn check(&self, kind: Kind, place: Where) -> Result<(), Error> {
         let (Kind::Column(column), Where::Header, Some(table)) = (kind, place, &self.table) else {
             return Ok(());
@@ -234,7 +234,7 @@ impl Template {
     /// Makes a template of the request `encoded`, a head and a body, in which marks stand for placeholders.
     ///
     /// # Errors
-    /// Something that looks like a mark and is none.
+    /// Text that looks like a mark but is not one.
     pub(crate) fn new(encoded: &[u8], marks: Marks) -> Result<Template, Error> {
         let end = memchr::memmem::find(encoded, b"\r\n\r\n").map_or(encoded.len(), |at| at + 4);
         let (head, body) = encoded.split_at(end);
@@ -310,7 +310,7 @@ impl Template {
     }
 }
 
-/// Returns a piece of a head, cut where the length of the body stands.
+/// Splits a piece of a head at the length of the body.
 fn with_length(part: Part) -> Vec<Part> {
     const NAME: &[u8] = b"\r\nContent-Length: ";
     let Part::Bytes(bytes) = &part else { return vec![part] };
@@ -324,7 +324,7 @@ fn with_length(part: Part) -> Vec<Part> {
     ]
 }
 
-/// Writes a UUID of version 4 (RFC 9562) of these random bits.
+/// Writes a UUID of version 4 (RFC 9562) from these random bits.
 fn uuid(out: &mut String, bits: u128) -> std::fmt::Result {
     let bits = bits & !(0xf << 76) & !(0x3 << 62) | 4 << 76 | 2 << 62;
     let hex = format!("{bits:032x}");

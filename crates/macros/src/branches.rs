@@ -1,7 +1,7 @@
 //! The code of `select!`, `join!` and `try_join!`.
 //!
-//! Their rules in the crate `ringroad` parse the branches, which need a parser of expressions and patterns.
-//! Here each branch arrives in groups.
+//! The rules of these macros in the crate `ringroad` parse the branches, because they need a parser of
+//! expressions and patterns. Here each branch arrives in groups.
 
 use crate::code::{code, whole};
 use proc_macro::{Group, Ident, Span, TokenStream, TokenTree};
@@ -137,7 +137,7 @@ pub(crate) fn select(input: TokenStream) -> Result<TokenStream, String> {
     ))
 }
 
-/// Removes `mut` and `ref` from a pattern, so that it can be matched against a reference, without effect.
+/// Removes `mut` and `ref` from a pattern. The result matches a reference and binds nothing mutably.
 fn without_bindings(pattern: TokenStream) -> TokenStream {
     let mut out: Vec<TokenTree> = Vec::new();
     for token in pattern {
@@ -199,8 +199,8 @@ pub(crate) fn join(input: TokenStream, stops_early: bool) -> Result<TokenStream,
     if count == 0 {
         return Ok(output);
     }
-    // They take turns in being polled first: one that always has something to do uses the whole budget of the
-    // task, and would leave none for the others.
+    // The futures take turns in being polled first. Otherwise one that is always ready would use the whole
+    // budget of the task, and leave none for the others.
     Ok(code(
         "{
             FUTURES

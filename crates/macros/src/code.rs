@@ -2,8 +2,8 @@
 
 use proc_macro::{Delimiter, Group, Span, TokenStream, TokenTree};
 
-/// Returns `template` as tokens, each name in `parts` replaced by its tokens. Other names of the template
-/// cannot be seen by the caller's code.
+/// Returns `template` as tokens, with each name in `parts` replaced by its tokens. The caller's code cannot
+/// see the template's other names.
 pub(crate) fn code(template: &str, parts: &[(&str, TokenStream)]) -> TokenStream {
     let parsed: TokenStream = template.parse().unwrap_or_default();
     replaced(parsed, parts)

@@ -1,4 +1,4 @@
-//! `#[main]` and `#[test]`: an async function becomes one that runs it.
+//! `#[main]` and `#[test]`: they replace an async function by a function that runs it.
 
 use crate::code::code;
 use proc_macro::{Delimiter, Ident, Span, TokenStream, TokenTree};
@@ -35,7 +35,7 @@ pub(crate) fn drivers(arguments: TokenStream) -> Result<Vec<String>, String> {
 pub(crate) struct Function {
     /// Attributes and visibility.
     before: TokenStream,
-    /// `should_panic` and `ignore`, which are about a test and not about the function.
+    /// `should_panic` and `ignore`: attributes of the test, not of the async function.
     of_test: TokenStream,
     name: Ident,
     /// `-> Type`, or nothing.
@@ -91,7 +91,7 @@ impl Function {
         ]
     }
 
-    /// Returns a function that runs it on this driver.
+    /// Returns a function that runs the async function on this driver.
     pub(crate) fn as_main(&self, driver: &str) -> TokenStream {
         code(
             "OFTEST BEFORE fn NAME() RETURNS {
@@ -137,7 +137,7 @@ impl Function {
     }
 }
 
-/// Separates what is about a test from what is about its function.
+/// Separates the attributes of a test from those of its function.
 fn attributes(tokens: impl Iterator<Item = TokenTree>) -> (TokenStream, TokenStream) {
     let (mut before, mut of_test) = (TokenStream::new(), TokenStream::new());
     let mut mark = None;

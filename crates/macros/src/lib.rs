@@ -1,7 +1,8 @@
 //! The attributes and macros of the crate `ringroad`, which documents them. Use them through it.
 //!
-//! They read and write tokens themselves: a parser of the language would take longer to build than the rest
-//! of a small program. Start at [`main`]; `branches` writes the code of `select!` and `join!`.
+//! They read and write tokens themselves, because building a parser of the language would take longer than
+//! building the rest of a small program. Start at [`main`]; `branches` writes the code of `select!` and
+//! `join!`.
 #![forbid(unsafe_code)]
 
 mod branches;

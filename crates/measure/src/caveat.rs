@@ -65,7 +65,7 @@ impl Verdict {
         Verdict { level: Level::Valid, reasons: Vec::new() }
     }
 
-    /// Makes the verdict these reasons add up to: worst first, each sentence once.
+    /// Makes the verdict of these reasons: worst first, each sentence once.
     pub fn of(reasons: impl IntoIterator<Item = Caveat>) -> Self {
         let mut verdict = Verdict::valid();
         for reason in reasons {
@@ -74,14 +74,14 @@ impl Verdict {
         verdict
     }
 
-    /// Adds one reason; the level can only get worse.
+    /// Adds a reason; the level can only get worse.
     pub fn add(&mut self, reason: Caveat) {
         self.level = self.level.max(reason.level());
         if self.reasons.contains(&reason) {
             return;
         }
         let is_law = |reason: &Caveat| matches!(reason, Caveat::LittlesLaw { .. });
-        // The place of the law depends on all other reasons, so it is taken out and put back last.
+        // The position of the law depends on all other reasons, so it is removed and inserted last.
         let law = self.reasons.iter().position(is_law).map(|at| self.reasons.remove(at));
         let mut added = vec![reason];
         added.extend(law);
@@ -95,10 +95,9 @@ impl Verdict {
         }
     }
 
-    /// Adds a reason in the place of those of its kind, which had other numbers; the level stays the worst
-    /// there was.
+    /// Replaces the reasons of the same kind, which had other numbers. The level stays the worst so far.
     pub fn renew(&mut self, reason: Caveat) {
-        // Sentences read back are text and no more: their kind is what stands before the first number.
+        // Sentences read back are only text: the part before the first number identifies their kind.
         let kind = |reason: &Caveat| {
             let text = reason.to_string();
             text.chars().take_while(|c| !c.is_ascii_digit()).collect::<String>()
@@ -133,8 +132,8 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// A verdict as a record has it. Numbers decide how bad a reason is, and only its sentence is kept: so the
-/// levels are kept beside the sentences, where the verdict's own does not tell them.
+/// The serialised form of a verdict. Numbers decide the level of a reason, but only its sentence is kept. So
+/// the levels are kept beside the sentences, if the verdict's own level does not determine them.
 #[derive(Serialize, Deserialize)]
 struct Written {
     level: Level,
@@ -166,8 +165,8 @@ impl From<Written> for Verdict {
 
 /// One reason why a number may mislead. `Display` is one sentence: what, how much, and what to do.
 ///
-/// Two caveats are equal when they say the same: a record keeps sentences, not numbers, so that is what
-/// survives a round trip.
+/// Two caveats are equal if their sentences are equal: a record keeps sentences, not numbers, so only these
+/// survive a round trip.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Caveat {
@@ -204,12 +203,12 @@ pub enum Caveat {
     },
     /// Requests that were due never had a connection to go out on (open loop).
     Unsent {
-        /// How many.
+        /// The number of unsent requests.
         unsent: u64,
-        /// Of how many that were due.
+        /// The number of due requests.
         due: u64,
     },
-    /// The client used its threads whole; what the program had left is not known.
+    /// The client used all of its threads' time, so the program's spare capacity is unknown.
     ClientBusy {
         /// Share of its threads' time the client used.
         client_share: f64,
@@ -313,72 +312,71 @@ pub enum Caveat {
         /// Requests sent.
         sent: u64,
     },
-    /// The program closes after each answer and accepts too few connections at once, so it was put under
-    /// fewer.
+    /// The program closes after each answer and accepts too few connections at once, so it got fewer
+    /// connections.
     FewerConnections {
-        /// Connections it was put under.
+        /// Connections that were used.
         taken: u32,
         /// Connections of the load.
         wanted: u32,
     },
     /// Runs that should have been in turns with others, and were made by themselves.
     RanAlone {
-        /// How many.
+        /// The number of such runs.
         runs: u32,
-        /// Of how many.
+        /// The number of all runs.
         of: u32,
         /// Why, as a clause.
         why: String,
     },
     /// Processes of the generator were lost, and their part of the load with them.
     ProcessesLost {
-        /// Which, and how: a clause.
+        /// The processes and the causes, as a clause.
         how: String,
-        /// More than may be.
+        /// Whether more were lost than allowed.
         too_many: bool,
     },
-    /// Parts of a load that several programs put on are not there.
+    /// Parts of a load that several programs generate are missing.
     PartsMissing {
-        /// Which of how many, and what is known of them: a clause.
+        /// The missing parts, and what is known of them, as a clause.
         which: String,
     },
     /// Parts of a load did not measure at the same time.
     PartsApart {
-        /// What differs, in the plural: `the parts began`.
+        /// The difference, in the plural: `the parts began`.
         what: String,
-        /// By how much, seconds.
+        /// Size of the difference, seconds.
         seconds: f64,
         /// Share of the measured time.
         share: f64,
     },
-    /// A sentence from a record, or a reason no variant has. [`Caveat::level`] calls it suspect, unless it is
-    /// one that is INVALID whatever its numbers are: those are known by their words. For others the level
-    /// stands in their [`Verdict`].
+    /// A sentence from a record, or a reason without a variant. [`Caveat::level`] calls it suspect, unless
+    /// its words identify a kind that is always INVALID. For others the [`Verdict`] has the level.
     Other(String),
     /// A sentence from a record, with the level that the record states.
     Stated {
         /// The sentence.
         sentence: String,
-        /// How bad it was when it was written.
+        /// Its level when it was written.
         level: Level,
     },
 }
 
 /// Closed loop: `|X·R/N − 1|` above this is doubtful (Little 1961).
 pub const LITTLE_OFF: f64 = 0.05;
-/// Above this it is not the load that was asked for.
+/// Above this the load is not the requested one.
 pub const LITTLE_BROKEN: f64 = 0.20;
-/// A program or client using this share of its core is using it whole.
+/// A program or client with this share of its core uses all of it.
 pub const BUSY_SHARE: f64 = 0.95;
-/// A client that waited this share of the window for a CPU times its own waiting.
+/// A client that waited this share of the window for a CPU measures its own waiting.
 pub const WAIT_SHARE: f64 = 0.05;
 /// Open loop: lag above this share of the median latency shows in the result.
 pub const LAG_SHARE: f64 = 0.10;
 /// Open loop: above this ratio of the generator's own median delay to the median latency, the generator
 /// reports itself.
 pub const LATE_BROKEN: f64 = 0.50;
-/// Microseconds that waking a thread may take on a busy or virtual machine: as long as 99 % of the requests
-/// leave within that, service times stand, and response times are doubtful by no more than this.
+/// Microseconds that waking a thread may take on a busy or virtual machine. If 99 % of the requests are sent
+/// within that, service times are valid, and response times are doubtful by at most this.
 pub const LATE_WAKE_US: f64 = 1_000.0;
 /// Steal above this share is doubtful.
 pub const STEAL_SHARE: f64 = 0.02;
@@ -386,7 +384,7 @@ pub const STEAL_SHARE: f64 = 0.02;
 pub const STEAL_BROKEN: f64 = 0.10;
 /// Failures up to this share of the requests leave the rest usable.
 pub const FAILURE_SHARE: f64 = 0.01;
-/// Connections made again, as a share of the requests, from which connecting shows in the figures.
+/// Reconnections, as a share of the requests, from which connecting affects the figures.
 pub const CLOSED_SHARE: f64 = 0.01;
 /// Runs below which a 95 % interval of a median does not exist: with 5 values even the whole range covers the
 /// median only 1 − 2·0.5⁵ = 93.75 % of the time.
@@ -395,14 +393,14 @@ pub const REPEATS_MIN: u32 = 6;
 pub const WINDOW_MIN_S: f64 = 1.0;
 /// Spread (MAD over median) from which one cell's runs are called unsteady.
 pub const SPREAD_MAX: f64 = 0.05;
-/// Two clients with rates farther apart than this do not measure the same thing. A client decides how many
-/// requests reach the program at once, and so affects the cost of one; the rates are never quite equal.
+/// Two clients with rates farther apart than this do not measure the same. A client decides how many requests
+/// reach the program at once, which affects the cost of one; the rates are never quite equal.
 pub const CLIENTS_APART: f64 = 0.10;
 /// Parts of a load that are apart by more than this share of the measured time are doubtful.
 pub const APART_SHARE: f64 = 0.01;
-/// Above this the sum of them is not the load that was asked for.
+/// Above this their sum is not the requested load.
 pub const APART_BROKEN: f64 = 0.05;
-/// What the harness may use of a core while measuring.
+/// Share of a core that the harness may use while measuring.
 pub const HARNESS_SHARE: f64 = 0.02;
 
 /// The gates: each takes measured values and returns a caveat, or nothing.
@@ -417,13 +415,14 @@ impl Caveat {
         outside(off.abs(), LITTLE_OFF).then_some(Caveat::LittlesLaw { off })
     }
 
-    /// Returns the client used its core whole while the server did not: rate and latency are the client's.
+    /// Checks whether the client used its whole core while the server did not: rate and latency are the
+    /// client's then.
     pub fn client_bound(client_share: f64, server_share: f64) -> Option<Caveat> {
         (client_share >= BUSY_SHARE && server_share < BUSY_SHARE)
             .then_some(Caveat::ClientBound { client_share })
     }
 
-    /// Returns the client waited for a CPU while it had work.
+    /// Checks whether the client waited for a CPU while it had work.
     pub fn client_starved(wait_share: f64) -> Option<Caveat> {
         outside(wait_share, WAIT_SHARE).then_some(Caveat::ClientStarved { wait_share })
     }
@@ -433,7 +432,7 @@ impl Caveat {
         outside(lag_p99_us, LAG_SHARE * p50_us).then_some(Caveat::SendLag { lag_p99_us, p50_us })
     }
 
-    /// Checks, in an open loop, whether the generator was late by itself, with a connection free.
+    /// Checks, in an open loop, whether the generator was late although a connection was free.
     pub fn generator_late(late_p50_us: f64, late_p99_us: f64, p50_us: f64) -> Option<Caveat> {
         outside(late_p99_us, LAG_SHARE * p50_us).then_some(Caveat::GeneratorLate {
             late_p50_us,
@@ -442,17 +441,17 @@ impl Caveat {
         })
     }
 
-    /// Checks, in an open loop, that everything that was due was sent.
+    /// Checks, in an open loop, that every due request was sent.
     pub fn unsent(unsent: u64, due: u64) -> Option<Caveat> {
         (unsent > 0).then_some(Caveat::Unsent { unsent, due })
     }
 
-    /// Processes of the generator that were lost; `allowed` may be.
+    /// Checks how many processes of the generator were lost; `allowed` may be.
     pub fn processes_lost(how: String, lost: u32, allowed: u32) -> Option<Caveat> {
         (lost > 0).then_some(Caveat::ProcessesLost { how, too_many: lost > allowed })
     }
 
-    /// Parts of one load were put on together, as far as the measured time bears it.
+    /// Checks that the parts of one load ran at the same time, relative to the measured time.
     pub fn parts_apart(what: &str, seconds: f64, window_s: f64) -> Option<Caveat> {
         let share = seconds / window_s;
         outside(share, APART_SHARE).then(|| Caveat::PartsApart { what: what.to_owned(), seconds, share })
@@ -469,30 +468,29 @@ impl Caveat {
         (client != server).then_some(Caveat::CountsDiffer { what, client, server })
     }
 
-    /// Names any failure. A connect that failed counts as a request that was tried, and no more requests fail
-    /// than were tried.
+    /// Reports any failure. A failed connect counts as an attempted request, and no more requests fail than
+    /// were attempted.
     pub fn failures(errors: Errors, sent: u64) -> Option<Caveat> {
         let sent = sent.saturating_add(errors.connect).max(errors.total());
         (errors.total() > 0).then_some(Caveat::Failures { errors, sent })
     }
 
-    /// Connections that are kept: few may be made again.
+    /// Checks, for kept connections, that few were made again.
     pub fn closed(closed: u64, sent: u64) -> Option<Caveat> {
         outside(closed as f64, CLOSED_SHARE * sent as f64).then_some(Caveat::Closed { closed, sent })
     }
 
-    /// Runs of one cell that were made by themselves, for this reason.
+    /// Reports runs of one cell that ran alone, for this reason.
     pub fn ran_alone(runs: u32, of: u32, why: String) -> Option<Caveat> {
         (runs > 0).then_some(Caveat::RanAlone { runs, of, why })
     }
 
-    /// Judges steal as a share of the CPU time in the window: of the cores that were used, where they are
-    /// known.
+    /// Checks steal as a share of the CPU time in the window: of the cores that were used, if they are known.
     pub fn steal(share: f64) -> Option<Caveat> {
         outside(share, STEAL_SHARE).then_some(Caveat::Steal { share })
     }
 
-    /// Checks that every connection that sent was answered at least once.
+    /// Checks that every active connection got at least one answer.
     pub fn not_served(wanted: u32, served: u32) -> Option<Caveat> {
         (served < wanted).then_some(Caveat::NotServed { wanted, served })
     }
@@ -501,12 +499,12 @@ impl Caveat {
     /// 1.
     pub fn control_too_wide(control: Interval, effect: f64) -> Option<Caveat> {
         let reach = control.reach();
-        // An effect of nothing asks no question that a control could answer.
+        // An effect of zero asks nothing that a control could answer.
         (effect != 0.0 && outside(reach, effect.abs()))
             .then_some(Caveat::ControlTooWide { control: reach, effect: effect.abs() })
     }
 
-    /// Checks that two clients that had time left get the same rate; `rate` is one's over the other's.
+    /// Checks that two clients with time left get the same rate; `rate` is one rate over the other.
     pub fn clients_differ(rate: Interval) -> Option<Caveat> {
         let (low, high) = (1.0 - CLIENTS_APART, 1.0 + CLIENTS_APART);
         let agree = rate.high >= low && rate.low <= high;
@@ -518,13 +516,13 @@ impl Caveat {
         (runs < REPEATS_MIN).then_some(Caveat::TooFewRepeats { runs, wanted: REPEATS_MIN })
     }
 
-    /// Returns a window long enough to average over scheduler ticks.
+    /// Checks that the window is long enough to average over scheduler ticks.
     pub fn window_too_short(seconds: f64) -> Option<Caveat> {
         (seconds.is_nan() || seconds < WINDOW_MIN_S)
             .then_some(Caveat::WindowTooShort { seconds, wanted: WINDOW_MIN_S })
     }
 
-    /// Runs of one cell that agree with each other; `spread` is MAD over median.
+    /// Checks that the runs of one cell agree; `spread` is MAD over median.
     pub fn unsteady(spread: f64) -> Option<Caveat> {
         outside(spread, SPREAD_MAX).then_some(Caveat::Unsteady { spread })
     }
@@ -534,8 +532,8 @@ impl Caveat {
         outside(share, HARNESS_SHARE).then_some(Caveat::HarnessBusy { share })
     }
 
-    /// Returns whether rate times latency differs from the requests in flight where this is so: connections
-    /// that did not send, or time between an answer and the next request.
+    /// Returns whether this explains a difference between rate times latency and the requests in flight:
+    /// connections that did not send, or time between an answer and the next request.
     fn explains_littles_law(&self) -> bool {
         matches!(
             self,
@@ -555,7 +553,7 @@ impl Caveat {
         )
     }
 
-    /// Returns how bad it is.
+    /// Returns the level.
     pub fn level(&self) -> Level {
         let worse_if = |broken: bool| {
             if broken { Level::Invalid } else { Level::Suspect }
@@ -608,7 +606,8 @@ fn is_invalid_by_its_words(sentence: &str) -> bool {
         || sentence.contains(" connections never got an answer: ")
 }
 
-/// `value > limit`, where a value that is no number counts as outside: a broken measurement must not pass.
+/// Returns whether `value > limit`. A value that is not a number counts as outside: a broken measurement must
+/// not pass.
 fn outside(value: f64, limit: f64) -> bool {
     value.is_nan() || limit.is_nan() || value > limit
 }
@@ -632,7 +631,7 @@ impl fmt::Display for Caveat {
                     share => format!("{} of its core", Share(share)),
                 },
             ),
-            // More threads than one waited at a time: that is no part of the window.
+            // Several threads waited at a time, so this is not a part of the window.
             Caveat::ClientStarved { wait_share } if *wait_share > 1.0 => write!(
                 f,
                 "{wait_share:.1} times as many threads of the client as it works with were ready and waited for a CPU \

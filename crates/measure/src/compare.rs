@@ -48,14 +48,14 @@ pub struct Comparison {
 pub enum Finding {
     /// The candidate costs more.
     Slower {
-        /// By how much.
+        /// The difference.
         by: f64,
         /// Half the width of the 95 % interval.
         plus_minus: f64,
     },
     /// The candidate costs less.
     Faster {
-        /// By how much.
+        /// The difference.
         by: f64,
         /// Half the width of the 95 % interval.
         plus_minus: f64,
@@ -67,9 +67,9 @@ pub enum Finding {
     },
     /// Too few blocks to claim anything, not even that there is no difference.
     TooFewBlocks {
-        /// Blocks there are.
+        /// Number of blocks.
         blocks: u32,
-        /// Blocks needed.
+        /// Number of blocks needed.
         wanted: u32,
     },
 }
@@ -91,9 +91,8 @@ impl Comparison {
 }
 
 impl Comparison {
-    /// Compares runs that were not made side by side, of two records: nothing pairs them, and whatever
-    /// changed on the machine between the two is in the difference. `control` is the wider of their A/A
-    /// ratios.
+    /// Compares runs of two records that were not made side by side. They cannot be paired, so changes of the
+    /// machine between the two are in the difference. `control` is the wider of their A/A ratios.
     ///
     /// `None` for no runs, or figures that are not positive numbers.
     pub fn of_runs(baseline: &[f64], candidate: &[f64], control: Option<Interval>) -> Option<Self> {
@@ -104,13 +103,12 @@ impl Comparison {
 }
 
 impl Finding {
-    /// Returns what `ratio`, a median over `blocks` with its 95 % interval, allows to claim.
+    /// Returns the claim that `ratio`, a median over `blocks` with its 95 % interval, supports.
     pub fn of(ratio: Interval, blocks: usize, control: Option<Interval>) -> Self {
         if blocks < REPEATS_MIN as usize {
             return Finding::TooFewBlocks { blocks: blocks as u32, wanted: REPEATS_MIN };
         }
-        // Which of two equal programs is called the first is chance, so the control counts in both
-        // directions.
+        // The order of two equal programs is arbitrary, so the control counts in both directions.
         let noise = control.map_or(0.0, |control| control.reach());
         let plus_minus = ratio.half_width();
         if ratio.low > 1.0 + SMALLEST_CLAIM && ratio.mid > 1.0 + noise {
@@ -118,9 +116,9 @@ impl Finding {
         } else if ratio.high < 1.0 - SMALLEST_CLAIM && ratio.mid < 1.0 - noise {
             Finding::Faster { by: 1.0 - ratio.mid, plus_minus }
         } else {
-            // Another such run's median falls within a half-width of the truth 19 times in 20, and its
-            // interval reaches a half-width further. Widths themselves vary from run to run, hence a half
-            // more.
+            // The median of another such run is within a half-width of the truth 19 times in 20, and its
+            // interval reaches a half-width further. Widths themselves vary from run to run, hence another
+            // half.
             let could_have_seen = (SMALLEST_CLAIM + 2.5 * plus_minus).max(noise + plus_minus);
             Finding::NoDifference { could_have_seen }
         }

@@ -151,14 +151,14 @@ impl Histogram {
     }
 }
 
-/// As [`Histogram::to_base64`].
+/// Serialises as [`Histogram::to_base64`].
 impl Serialize for Histogram {
     fn serialize<S: Output>(&self, output: S) -> Result<S::Ok, S::Error> {
         output.serialize_str(&self.to_base64())
     }
 }
 
-/// As [`Histogram::from_base64`].
+/// Deserialises as [`Histogram::from_base64`].
 impl<'de> Deserialize<'de> for Histogram {
     fn deserialize<D: Input<'de>>(input: D) -> Result<Self, D::Error> {
         Histogram::from_base64(&Cow::<str>::deserialize(input)?).map_err(D::Error::custom)

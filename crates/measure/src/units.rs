@@ -1,7 +1,7 @@
 //! Units as types, with the spelling for readers: `3.91 µs`, `12.4 KiB`, `251 k/s`, `3.1 %`.
 //!
-//! Only quantities that cross a crate or reach a reader have one. Fields of the record are plain numbers with
-//! the unit in the name, because programs in other languages read them.
+//! Only quantities that cross a crate boundary or are shown have a type. Fields of the record are plain
+//! numbers with the unit in the name, because programs in other languages read them.
 //!
 //! Start at [`Nanos`].
 
@@ -28,13 +28,13 @@ pub struct PerSecond(pub f64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
 pub struct Share(pub f64);
 
-/// How far a ratio is from equal: 1.031 and 0.969 are printed `3.1 %`. From three times on percents are hard
-/// to read, and 99.9 % less may be a thousandth or a fifth of that: 12.6 and 1/12.6 are printed `a factor of
-/// 12.6`.
+/// The distance of a ratio from 1: 1.031 and 0.969 are printed as `3.1 %`. From a factor of three on
+/// percentages are hard to read, and 99.9 % less is ambiguous: 12.6 and 1/12.6 are printed as
+/// `a factor of 12.6`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
 pub struct Apart(pub f64);
 
-/// The ratio from which on [`Apart`] is a factor.
+/// The ratio from which on [`Apart`] is printed as a factor.
 const FACTOR_MIN: f64 = 3.0;
 
 impl Nanos {
@@ -69,21 +69,21 @@ impl From<Nanos> for Micros {
 }
 
 impl PerSecond {
-    /// Returns the rate of `count` events in `time`; `None` for no time at all.
+    /// Returns the rate of `count` events in `time`; `None` if `time` is zero.
     pub fn of(count: u64, time: Duration) -> Option<Self> {
         (!time.is_zero()).then(|| PerSecond(count as f64 / time.as_secs_f64()))
     }
 }
 
 impl Share {
-    /// Returns the share of `part` in `whole`; `None` for a whole of nothing.
+    /// Returns the share of `part` in `whole`; `None` if `whole` is zero.
     pub fn of(part: f64, whole: f64) -> Option<Self> {
         (whole != 0.0).then(|| Share(part / whole))
     }
 }
 
 impl Apart {
-    /// Returns it with half the width of the ratio's interval: `3.1 % ± 0.9`, `a factor of 12.6 ± 0.3`.
+    /// Formats it with half the width of the ratio's interval: `3.1 % ± 0.9`, `a factor of 12.6 ± 0.3`.
     pub fn plus_minus(self, half: f64) -> String {
         if self.is_factor() {
             // The interval of 1/x is narrower or wider than that of x by the square of x.
@@ -93,8 +93,8 @@ impl Apart {
         format!("{self} ± {:.1}", half * 100.0)
     }
 
-    /// Returns it with the ends of the ratio's interval, which need not be symmetric: `5.0 % (4.0 % to
-    /// 10.0 %)`, `a factor of 12.6 (12.1 to 13.4)`.
+    /// Formats it with the ends of the ratio's interval, which need not be symmetric:
+    /// `5.0 % (4.0 % to 10.0 %)`, `a factor of 12.6 (12.1 to 13.4)`.
     pub fn within(self, low: f64, high: f64) -> String {
         let (near, far) = if self.0 < 1.0 { (high, low) } else { (low, high) };
         if self.is_factor() {
@@ -125,7 +125,7 @@ impl fmt::Display for Apart {
     }
 }
 
-/// Returns the decimals that make three significant digits of a number from 1 on, or fewer.
+/// Returns the number of decimals for three significant digits of a number of at least 1.
 fn decimals(magnitude: f64) -> usize {
     match magnitude {
         magnitude if magnitude < 9.995 => 2,
@@ -167,7 +167,7 @@ impl fmt::Display for PerSecond {
 impl fmt::Display for Share {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let percent = self.0 * 100.0;
-        // One decimal is what a share of CPU or a difference deserves; two where one would read as zero.
+        // One decimal suffices for a share of CPU or a difference; two if one would read as zero.
         let text = if percent != 0.0 && percent.abs() < 0.095 {
             format!("{percent:.2} %")
         } else if percent.abs() < 99.95 {
@@ -184,7 +184,7 @@ pub fn counted(count: u64, noun: &str) -> String {
     format!("{count} {}", in_number(count, noun))
 }
 
-/// Returns a regular noun, given in the singular, as it stands behind a count.
+/// Returns a regular noun, given in the singular, in the form for a count.
 pub fn in_number(count: u64, noun: &str) -> String {
     let is_vowel = |letter: char| "aeiou".contains(letter);
     match noun.strip_suffix('y') {
@@ -195,8 +195,8 @@ pub fn in_number(count: u64, noun: &str) -> String {
     }
 }
 
-/// Three significant digits, in the largest unit that keeps the number at 1 or above. `units` pairs each name
-/// with the factor to the next one.
+/// Formats three significant digits, in the largest unit that keeps the number at 1 or above. `units` pairs
+/// each name with the factor to the next one.
 fn scaled(value: f64, units: &[(&str, f64)]) -> String {
     let mut value = value;
     let mut name = "";

@@ -1,12 +1,12 @@
-//! The reference servers: the same echo and HTTP server written once for every way Linux offers of doing I/O.
+//! The reference servers: the same echo and HTTP server, written once for each way of doing I/O on Linux.
 //!
-//! They are floors and lessons. A floor: nothing stands between the program and the system calls, so what an
-//! engine costs is what it adds to these. A lesson: each model is one short file that differs from its
-//! siblings only in how it waits. What they say is decided in [`protocol`], by all of them alike, so that a
-//! ratio between two models compares I/O and nothing else.
+//! They are floors and lessons. A floor: nothing is between the program and the system calls, so the cost of
+//! an engine is the difference to these. A lesson: each model is one short file that differs from its
+//! siblings only in how it waits. All of them share [`protocol`], so a ratio between two models compares I/O
+//! only.
 //!
-//! This crate binds, serves and counts. It leaves arguments, signals and printing of results to the program
-//! around it. Start at [`Server`]; then read `hand/poll.rs`, the plainest loop, and `hand/epoll.rs`, the
+//! This crate binds, serves and counts. Arguments, signals and printing of results are left to the program
+//! that uses it. Start at [`Server`]; then read `hand/poll.rs`, the simplest loop, and `hand/epoll.rs`, the
 //! fastest.
 
 mod engine;
@@ -63,8 +63,8 @@ impl Server {
     /// Binds and listens; clients may connect from here on, and wait in the backlog until [`Server::run`].
     ///
     /// # Errors
-    /// The address is in use, not of this machine or not permitted, or `options` hold a value no model can
-    /// serve with. The error names the address.
+    /// The address is in use, not of this machine or not permitted, or `options` hold a value that no model
+    /// supports. The error names the address.
     pub fn bind(model: Model, protocol: Protocol, address: SocketAddr, options: Options) -> Result<Self> {
         if options.buffer_bytes == 0 {
             let why = io::Error::new(io::ErrorKind::InvalidInput, "a buffer of 0 bytes can receive nothing");
@@ -88,11 +88,11 @@ impl Server {
         self.address
     }
 
-    /// Serves on the calling thread until `stop` is requested, then closes every connection as it stands and
-    /// tells what was done. A connection that fails ends alone; the server goes on.
+    /// Serves on the calling thread until `stop` is requested, then closes every connection in its present
+    /// state and returns the totals. A connection that fails affects no other one.
     ///
     /// # Errors
-    /// Only what makes serving impossible: the listener or the wait call itself failed.
+    /// The listener or the wait call itself failed.
     pub fn run(self, stop: &Stop) -> Result<Totals> {
         match self.model.engine_driver() {
             Some(driver) => engine::run(driver, self, stop),
@@ -119,9 +119,10 @@ pub enum Model {
     Select,
     /// One thread in `poll(2)`: an array the kernel walks in full each time.
     Poll,
-    /// One thread in `epoll(7)`, level-triggered: the kernel repeats itself while there is something to do.
+    /// One thread in `epoll(7)`, level-triggered: the kernel reports a descriptor again while it is ready.
     EpollLt,
-    /// One thread in `epoll(7)`, edge-triggered: the kernel speaks once per change, the program remembers.
+    /// One thread in `epoll(7)`, edge-triggered: the kernel reports each change once, and the program
+    /// remembers it.
     EpollEt,
     /// One thread in `io_uring(7)`, a request for each receive, with a buffer per connection.
     Uring,
@@ -141,7 +142,7 @@ pub enum Model {
 }
 
 impl Model {
-    /// Every model, from the oldest idea to the newest.
+    /// Every model, from the oldest interface to the newest.
     pub const ALL: &[Model] = &[
         Model::Threads,
         Model::Select,
@@ -175,7 +176,7 @@ impl Model {
         }
     }
 
-    /// Returns why [`Options::batch`] means nothing to it; `None` where it does.
+    /// Returns why a model ignores [`Options::batch`]; `None` if it uses it.
     pub const fn no_batch(self) -> Option<&'static str> {
         match self {
             Model::Threads => Some("each thread has one connection, so there is no turn over several"),
@@ -226,7 +227,7 @@ impl FromStr for Model {
     }
 }
 
-/// A name that stands for nothing here, with the names that do.
+/// An unknown name, with the known ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownName {
     kind: &'static str,
@@ -248,21 +249,21 @@ impl fmt::Display for UnknownName {
 
 impl std::error::Error for UnknownName {}
 
-/// How a model serves, whatever the model.
+/// Options that all models have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Size of the receive buffer, in bytes, at least 1. Loops have one for all connections, so that an idle
     /// connection holds none; `threads` has one per thread.
     pub buffer_bytes: usize,
-    /// How long an answer waits before it is sent, standing for a back end that is asked and answers later:
-    /// it holds up its own connection and no other. One wait covers all answers to one receive.
+    /// How long an answer waits before it is sent, which simulates a slow back end: it delays its own
+    /// connection and no other. One wait covers all answers to one receive.
     pub delay: Duration,
-    /// CPU time burnt for each request (`http`) or received chunk (`echo`), standing for business logic: it
-    /// holds up the thread that serves. Calibrated when the server starts; meant for 0.1 µs and more.
+    /// CPU time spent for each request (`http`) or received chunk (`echo`), which simulates business logic:
+    /// it blocks the serving thread. Calibrated when the server starts; meant for 0.1 µs and more.
     pub work: Duration,
-    /// How many ready connections a model serves between two waits, at most; on io_uring, how many
-    /// completions it takes, of which a receive is one and a send another. `None` is the model's own choice:
-    /// with epoll 1024, else all there are. [`Model::no_batch`] names the models that refuse it.
+    /// Maximum number of ready connections that a model serves between two waits; on io_uring, of completions
+    /// that it takes, each receive and each send being one. `None` is the model's own choice: 1024 with
+    /// epoll, otherwise all. [`Model::no_batch`] names the models that refuse it.
     pub batch: Option<NonZeroU16>,
     /// Sets `SO_REUSEPORT`, so that several servers share the port (`socket(7)`).
     pub reuse_port: bool,
@@ -280,8 +281,8 @@ impl Default for Options {
     }
 }
 
-/// What a server did from start to stop. [`fmt::Display`] writes it as the one JSON line
-/// `{"totals":{"model":"epoll-et",...}}` by which a harness checks its own counts.
+/// Totals of a server from start to stop. [`fmt::Display`] writes them as the JSON line
+/// `{"totals":{"model":"epoll-et",...}}`, by which a harness checks its own counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Totals {
     /// The model that served.
@@ -290,19 +291,19 @@ pub struct Totals {
     pub accepted: u64,
     /// Connections taken and closed at once because the model could not hold them.
     pub refused: u64,
-    /// HTTP requests answered with 200; 0 for `echo`, which knows bytes and no messages.
+    /// HTTP requests answered with 200; 0 for `echo`, which has no messages.
     pub requests: u64,
     /// Bytes received.
     pub bytes_in: u64,
     /// Bytes the kernel took for sending.
     pub bytes_out: u64,
-    /// System calls made to serve, from the first wait to the last close. What the C library does to create
-    /// and end a thread is its own and not counted.
+    /// System calls made to serve, from the first wait to the last close. Calls of the C library that create
+    /// and end threads are not counted.
     pub syscalls: u64,
 }
 
 impl Totals {
-    /// Adds what another server of the same model did.
+    /// Adds the totals of another server of the same model.
     pub fn add(&mut self, other: &Totals) {
         let Totals { model: _, accepted, refused, requests, bytes_in, bytes_out, syscalls } = other;
         self.accepted += accepted;
@@ -325,7 +326,8 @@ impl fmt::Display for Totals {
     }
 }
 
-/// A server could not start or not go on: what was attempted, on what, what the system said, what may help.
+/// An error that prevents a server from starting or continuing: the step, its target, the system's error, and
+/// a hint.
 #[derive(Debug)]
 pub struct Error {
     action: &'static str,
@@ -334,11 +336,11 @@ pub struct Error {
     hint: Option<&'static str>,
 }
 
-/// Shorthand for what this crate returns.
+/// Result with this crate's error.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// `action` is the system call, by its kernel name, or what was being done.
+    /// Makes an error; `action` is the system call by its kernel name, or a description of the step.
     pub(crate) fn new(action: &'static str, source: io::Error) -> Self {
         Error { action, target: None, source, hint: None }
     }
@@ -353,7 +355,7 @@ impl Error {
         self
     }
 
-    /// Returns what the system said.
+    /// Returns the kind of the system's error.
     pub fn kind(&self) -> io::ErrorKind {
         self.source.kind()
     }

@@ -1,12 +1,12 @@
-//! What the reference servers say: bytes in, bytes to send, and no I/O.
+//! The protocols of the reference servers: bytes in, bytes to send, and no I/O.
 //!
-//! Every model, hand-written or on an engine, speaks through this file, so that two models differ in their
-//! I/O alone. `echo` returns what it gets. `http` answers every request with the same small page; it reads of
-//! a request what decides where the next one begins and whether there is a next one, and no more. It is not a
-//! strict parser: header lines that cannot matter are skipped unread, and `Host` is not asked for.
+//! Every model, hand-written or on an engine, uses this file, so that two models differ only in their I/O.
+//! `echo` returns its input. `http` answers every request with the same small page. It parses only the parts
+//! of a request that decide where the next one begins and whether there is one. It is not a strict parser:
+//! irrelevant header lines are skipped, and `Host` is not required.
 //!
-//! Start at [`Session::next`]. Below it: where a head ends ([`parse`]), what it means ([`Request`]), how a
-//! body is skipped ([`Phase`]), and the answers ([`Answer`]).
+//! Start at [`Session::next`]. Below it: the end of a head ([`parse`]), its meaning ([`Request`]), the
+//! skipping of a body ([`Phase`]), and the answers ([`Answer`]).
 //!
 //! # References
 //! RFC 9112 (HTTP/1.1): §2.2 empty lines before a request, §3 request line, §6 message body, §7.1 chunked,
@@ -18,23 +18,23 @@ use memchr::memchr;
 use std::fmt;
 use std::str::FromStr;
 
-/// Longest request head, its final empty line included, in bytes; a longer one is answered 431.
+/// Maximum bytes of a request head, including its final empty line; a longer one is answered 431.
 pub const HEAD_BYTES_MAX: usize = 8192;
 
-/// Longest line inside a chunked body (a chunk size with its extension, a trailer) and all trailers together.
+/// Maximum bytes of a line inside a chunked body (a chunk size with its extension, a trailer), and of all
+/// trailers.
 const CHUNK_LINE_BYTES_MAX: u16 = 8192;
 
-/// Most answers that leave as one slice.
+/// Maximum number of answers in one slice.
 pub const BATCH_MAX: usize = 64;
 
-/// Bytes read and thrown away after a closing answer ([`End::Linger`]) before the connection is closed all
-/// the same.
+/// Bytes that are read and dropped after a closing answer ([`End::Linger`]); then the connection is closed.
 pub const LINGER_BYTES_MAX: u32 = 256 * 1024;
 
-/// What is spoken on the connections of a server.
+/// The protocol of a server's connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Protocol {
-    /// Bytes come back as they came.
+    /// Bytes are returned unchanged.
     Echo,
     /// HTTP/1.1 and 1.0, each request answered with a page of 20 bytes.
     Http,
@@ -72,17 +72,17 @@ impl FromStr for Protocol {
     }
 }
 
-/// One connection's side of the conversation. Holds no heap memory between requests.
+/// The state of one connection. Holds no heap memory between requests.
 #[derive(Debug)]
 pub struct Session {
     /// The received part of an incomplete head; empty and unallocated otherwise.
     carry: Vec<u8>,
     phase: Phase,
-    /// Bytes of chunk-size line or trailers seen; meaningful in those phases.
+    /// Bytes of the chunk-size line or trailers so far; valid in those phases.
     line_bytes: u16,
     /// The answer to the request with the body that is being skipped.
     answer: Answer,
-    /// An answer that is due but had to let a batch of plain ones go first.
+    /// An answer that must wait until a batch of plain ones was sent.
     held: Option<Answer>,
     protocol: Protocol,
 }
@@ -92,21 +92,21 @@ pub struct Session {
 pub struct Reply<'a> {
     /// The bytes: a part of the input (`echo`) or of a static table (`http`).
     pub bytes: &'a [u8],
-    /// The same bytes, if they lie in the table: they may be sent when the input is gone. `None`: they are
-    /// all of the input.
+    /// The same bytes, if they are in the table, so that they may be sent after the input was freed. `None`:
+    /// they are all of the input.
     pub fixed: Option<&'static [u8]>,
-    /// HTTP requests these bytes answer with 200.
+    /// Number of HTTP requests that these bytes answer with 200.
     pub requests: u32,
-    /// Portions of work they stand for: requests with `http`, 1 with `echo`.
+    /// Units of work for these bytes: requests with `http`, 1 with `echo`.
     pub portions: u32,
-    /// What to do when they are sent.
+    /// The step after they were sent.
     pub end: End,
 }
 
-/// What becomes of the connection after a reply.
+/// The fate of the connection after a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// It goes on.
+    /// The connection is kept.
     Open,
     /// Close it: the peer agreed to send nothing more.
     Close,
@@ -128,9 +128,9 @@ impl Session {
         }
     }
 
-    /// Takes from the front of `input` and gives the next reply, or `None` when it wants more: then `input`
-    /// is empty and all of it was understood or kept. Call it until `None`. How the bytes are cut over calls
-    /// never changes what is said, only into how many replies it is divided.
+    /// Consumes the front of `input` and returns the next reply, or `None` if it needs more: `input` is empty
+    /// then, and all of it was processed or kept. Call it until `None`. Fragmentation over calls never
+    /// changes the replies as a whole, only into how many parts they are divided.
     pub fn next<'a>(&mut self, input: &mut &'a [u8]) -> Option<Reply<'a>> {
         match self.protocol {
             Protocol::Echo if input.is_empty() => None,
@@ -142,7 +142,7 @@ impl Session {
         }
     }
 
-    /// Gathers plain answers while they come, so that a pipelined batch is one reply and one send.
+    /// Collects plain answers while they are available, so that a pipelined batch is one reply and one send.
     fn next_http<'a>(&mut self, input: &mut &'a [u8]) -> Option<Reply<'a>> {
         let mut plain = 0;
         while plain < BATCH_MAX {
@@ -174,7 +174,7 @@ impl Session {
         Some(Reply { bytes, fixed: Some(bytes), requests, portions: requests, end: End::Open })
     }
 
-    /// Consumes input up to the next point where something must be said. `None`: the input is used up.
+    /// Consumes input up to the next answer. `None`: the input is used up.
     fn advance(&mut self, input: &mut &[u8]) -> Option<Answer> {
         loop {
             if input.is_empty() {
@@ -221,8 +221,8 @@ impl Session {
         }
     }
 
-    /// Takes one head from the front of `input`, joined to what was carried over. `None`: it has no end yet,
-    /// and the input is kept in `carry`.
+    /// Takes one head from the front of `input`, after the carried bytes. `None`: it is incomplete, and the
+    /// input is kept in `carry`.
     fn head(&mut self, input: &mut &[u8]) -> Option<Result<Request, Answer>> {
         let carried = self.carry.len();
         let outcome = if carried == 0 {
@@ -262,7 +262,7 @@ impl Session {
         }
     }
 
-    /// One byte of a chunked body outside its data. `Ok(true)`: the body is over.
+    /// Parses one byte of a chunked body outside its data. `Ok(true)`: the body is complete.
     fn chunk_byte(&mut self, byte: u8) -> Result<bool, Answer> {
         self.line_bytes += 1;
         if self.line_bytes > CHUNK_LINE_BYTES_MAX {
@@ -294,7 +294,7 @@ impl Session {
     }
 }
 
-/// Where in a request a session stands.
+/// The position of a session within a request.
 #[derive(Clone, Copy, Debug)]
 enum Phase {
     Head,
@@ -329,18 +329,18 @@ enum Phase {
     TrailerLineFeed {
         last: bool,
     },
-    /// A closing answer was given: whatever follows is ignored.
+    /// A closing answer was sent: further input is ignored.
     Ended,
 }
 
-/// Drops from the front of `input` up to `left` bytes and takes them off `left`.
+/// Drops up to `left` bytes from the front of `input`, and subtracts them from `left`.
 fn skip(input: &mut &[u8], left: &mut u64) {
     let bytes = usize::try_from(*left).unwrap_or(usize::MAX).min(input.len());
     *input = input.get(bytes..).unwrap_or_default();
     *left -= bytes as u64;
 }
 
-/// What a head asks for.
+/// The parsed facts of a head.
 #[derive(Clone, Copy, Debug)]
 struct Request {
     answer: Answer,
@@ -355,18 +355,18 @@ enum Body {
     Chunked,
 }
 
-/// What the front of a buffer holds.
+/// Result of parsing the front of a buffer.
 enum Outcome {
-    /// A head and what it asks, `head_bytes` long with its empty line.
+    /// A complete head, `head_bytes` long with its empty line.
     Whole { head_bytes: usize, request: Request },
-    /// A beginning that may still become a head.
+    /// An incomplete head.
     Partial,
-    /// What can no longer become one.
+    /// Not a valid head.
     Refused(Answer),
 }
 
-/// Reads the head at the front of `data`: one pass, line by line, looking into a header line only if its
-/// first letter is that of a header that matters.
+/// Parses the head at the front of `data`: one pass, line by line. A header line is examined only if its
+/// first letter is that of a relevant header.
 fn parse(data: &[u8]) -> Outcome {
     let mut lines = Lines { rest: data.get(..HEAD_BYTES_MAX).unwrap_or(data) };
     let window_bytes = lines.rest.len();
@@ -379,7 +379,7 @@ fn parse(data: &[u8]) -> Outcome {
     }
 }
 
-/// Why no head could be read.
+/// Why no head could be parsed.
 enum NoHead {
     Unfinished,
     Bad,
@@ -421,8 +421,8 @@ fn parse_lines(lines: &mut Lines<'_>) -> Result<Request, NoHead> {
         }
         let colon = memchr(b':', line).ok_or(NoHead::Bad)?;
         let (name, value) = line.split_at_checked(colon).ok_or(NoHead::Bad)?;
-        // RFC 9112 §5.1: a blank between name and colon is refused, since hops that differ on it can be
-        // made to disagree about the body.
+        // RFC 9112 §5.1: white space between name and colon is refused, since hops that treat it differently
+        // can be made to disagree about the body.
         if name.last().is_some_and(|byte| matches!(byte, b' ' | b'\t')) {
             return Err(NoHead::Bad);
         }
@@ -464,7 +464,7 @@ fn parse_lines(lines: &mut Lines<'_>) -> Result<Request, NoHead> {
     Ok(Request { answer, body, expects_continue })
 }
 
-/// The first line of a request, as far as it matters.
+/// The relevant parts of a request line.
 struct RequestLine {
     is_head: bool,
     /// Minor version: 0 or 1.
@@ -507,14 +507,14 @@ fn decimal(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// Everything this server can say.
+/// All answers of this server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answer {
     Plain,
     PlainHead,
     Close,
     CloseHead,
-    /// HTTP/1.0 must be told that the connection persists; 1.1 knows.
+    /// HTTP/1.0 must be told that the connection persists; it is the default of 1.1.
     KeepAlive,
     KeepAliveHead,
     Continue,

@@ -1,7 +1,7 @@
-//! Asking a server to stop, from another thread or from a signal handler.
+//! A request to stop a server, from another thread or from a signal handler.
 //!
-//! One pipe: the read end stands in every model's wait set, the write end is given to the caller. No model
-//! ever reads the byte, so one request is seen by every waiter and stays visible.
+//! One pipe: the read end is in every model's wait set, and the caller gets the write end. No model reads the
+//! byte, so one request wakes every waiter and stays visible.
 
 use crate::{Error, Result};
 use std::io;
@@ -15,7 +15,7 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// Makes one that has not been requested.
+    /// Makes a stop that is not requested yet.
     ///
     /// # Errors
     /// No descriptor is left.
@@ -31,21 +31,21 @@ impl Stop {
         Ok(Stop { seen, ask })
     }
 
-    /// Asks for the stop. Every server waiting on this stops; asking again changes nothing.
+    /// Requests the stop. Every server that waits on it stops; further requests have no effect.
     pub fn request(&self) {
-        // A full pipe refuses the byte (O_NONBLOCK), and then it holds a request already; no other failure is
-        // possible while we own both ends. So the result carries no news.
+        // A full pipe refuses the byte (O_NONBLOCK), and holds a request already then. No other failure is
+        // possible while we own both ends, so the result is ignored.
         // SAFETY: the byte is static and only read; the descriptor is open because we own it.
         unsafe { libc::write(self.ask.as_raw_fd(), b"s".as_ptr().cast(), 1) };
     }
 
-    /// Returns the end to which a signal handler may write one byte: that is a request. Non-blocking.
+    /// Returns the non-blocking end for a signal handler: writing one byte requests the stop.
     pub fn write_end(&self) -> BorrowedFd<'_> {
         self.ask.as_fd()
     }
 }
 
-/// The end that becomes readable, for good, once a stop is requested. Wait for it; do not read it.
+/// The end that becomes readable permanently once a stop is requested. Wait for it; do not read it.
 impl AsFd for Stop {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.seen.as_fd()

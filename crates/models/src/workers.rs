@@ -1,7 +1,7 @@
-//! Several servers on one port, each on a thread of its own: how a model that is one thread uses several
+//! Several servers on one port, each on its own thread: the way for a model with one thread to use several
 //! cores.
 //!
-//! They share nothing but the port: the kernel gives each connection to one of the listeners (`SO_REUSEPORT`,
+//! They share only the port: the kernel gives each connection to one of the listeners (`SO_REUSEPORT`,
 //! `socket(7)`), by a hash, so not quite evenly. Start at [`Workers::bind`].
 
 use crate::{Error, Model, Options, Protocol, Result, Server, Stop, Totals};
@@ -17,7 +17,7 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// Binds `count` of them; 0 is taken as 1. More than one share the port whatever the options say.
+    /// Binds `count` servers; 0 counts as 1. Several servers always share the port, whatever the options are.
     ///
     /// # Errors
     /// As [`Server::bind`].
@@ -30,26 +30,26 @@ impl Workers {
     ) -> Result<Workers> {
         let options = Options { reuse_port: options.reuse_port || count > 1, ..options };
         let first = Server::bind(model, protocol, address, options)?;
-        // By the address the first one has got: the port may have been the kernel's choice.
+        // At the address of the first one, since the kernel may have chosen its port.
         let others = (1..count)
             .map(|_| Server::bind(model, protocol, first.address(), options))
             .collect::<Result<_>>()?;
         Ok(Workers { first, others })
     }
 
-    /// Returns the address all of them listen on.
+    /// Returns the address that all of them listen on.
     pub fn address(&self) -> SocketAddr {
         self.first.address()
     }
 
-    /// Serves until `stop` is requested, the first of them on the calling thread; tells what all did
-    /// together.
+    /// Serves until `stop` is requested, the first server on the calling thread. Returns the totals of all
+    /// servers.
     ///
     /// # Errors
-    /// As [`Server::run`]; one that fails stops the others.
+    /// As [`Server::run`]; a server that fails stops the others.
     pub fn run(self, stop: &Stop) -> Result<Totals> {
         let Workers { first, others } = self;
-        // A worker that ends has been asked to or has failed; then the others end, too.
+        // A worker that ends was told to, or has failed; the others end then too.
         let serve = |server: Server| {
             let totals = server.run(stop);
             stop.request();

@@ -1,13 +1,13 @@
-//! Which server is next: two random choices, and turns by weight.
+//! The choice of a server: two random choices, and weighted round robin.
 
 use crate::below;
 
-/// Chooses two of `count` servers at random and takes the cheaper one; among `usable` ones only. `None` where
-/// none is.
+/// Draws two of `count` servers at random, only `usable` ones, and returns the one with the lower cost.
+/// `None` if no server is usable.
 ///
 /// Two choices keep the longest queue at O(log log n) with one comparison (Mitzenmacher, "The power of two
-/// choices"), and many balancers that share old numbers do not all run to the same server. A server's
-/// `weight` multiplies its chance to be drawn; the cost is to be divided by it by the caller.
+/// choices"), and balancers with outdated costs do not all choose the same server. A server's `weight`
+/// multiplies its chance to be drawn; the caller must divide the cost by it.
 pub fn two_choices(
     count: usize,
     weight: impl Fn(usize) -> u32,
@@ -34,12 +34,12 @@ pub fn two_choices(
     Some(if cost(second) < cost(first) { second } else { first })
 }
 
-/// The order in which servers have their turn, by weight and as evenly as weights allow (smooth weighted
-/// round robin, as nginx does it).
+/// A schedule of servers, by weight and as evenly as the weights allow (smooth weighted round robin, as in
+/// nginx).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Turns(Box<[u16]>);
 
-/// Longest schedule; weights are scaled down where their sum is larger.
+/// Maximum length of a schedule; weights with a larger sum are scaled down.
 const TURNS_MAX: u64 = 1024;
 
 impl Turns {
@@ -61,7 +61,7 @@ impl Turns {
             for (now, weight) in current.iter_mut().zip(&weights) {
                 *now += weight;
             }
-            // The first of the largest, so that equal weights go in order.
+            // The first of the largest, so that equal weights take turns in order.
             let best = current.iter().enumerate().rev().max_by_key(|(_, now)| **now).map(|(at, _)| at);
             if let Some(now) = best.and_then(|at| current.get_mut(at)) {
                 *now -= total;
@@ -71,12 +71,12 @@ impl Turns {
         Turns(order.into_boxed_slice())
     }
 
-    /// Turns until the order begins again.
+    /// Returns the length of the schedule.
     pub fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// Servers in the order to try them at turn number `turn`: first the server of that turn, then those
+    /// Returns the servers in the order to try at turn number `turn`: the server of that turn, then those
     /// after it. A server may occur several times.
     pub fn from(&self, turn: usize) -> impl Iterator<Item = usize> + '_ {
         let length = self.0.len();

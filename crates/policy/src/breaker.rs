@@ -1,26 +1,27 @@
-//! A circuit breaker: when too many requests of a window fail, no more are sent for a while; then a few try.
+//! A circuit breaker: when too many requests of a window fail, it opens and refuses requests for a while;
+//! then a few probes are sent.
 
 use crate::{Nanos, SECOND};
 
 /// When a breaker opens, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
-    /// The window.
+    /// Length of the window.
     pub window: Nanos,
-    /// Requests in the window below which nothing is decided.
+    /// Minimum number of requests in the window for a decision.
     pub least: u32,
-    /// Share of failures at which it opens.
+    /// Share of failures at which it opens, from 0 to 1.
     pub failed: f64,
     /// How long it stays open the first time; doubled each time a probe fails.
     pub open: Nanos,
-    /// The longest it stays open.
+    /// Maximum time that it stays open.
     pub longest: Nanos,
-    /// Requests that try when that is over; all must succeed.
+    /// Number of probes after that; all must succeed.
     pub probes: u32,
 }
 
 impl Default for Settings {
-    /// 10 s, 20 requests, half of them failed; 5 s to 60 s; 3 probes.
+    /// Returns 10 s, 20 requests, half of them failed; 5 s to 60 s; 3 probes.
     fn default() -> Settings {
         Settings {
             window: 10 * SECOND,
@@ -42,25 +43,25 @@ struct Part {
     failed: u32,
 }
 
-/// What a breaker lets through.
+/// The state of a breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Everything.
+    /// All requests are sent.
     Closed,
-    /// Nothing, until then.
+    /// No request is sent until this time.
     Open(Nanos),
-    /// A few requests that try.
+    /// A few probes are sent.
     Probing,
 }
 
-/// A change of what a breaker lets through.
+/// A change of the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Nothing, for so long.
+    /// It opened for this long.
     Opened(Nanos, Opening),
-    /// So many requests may try.
+    /// It sends this many probes.
     Probing(u32),
-    /// Everything, since so many requests that tried have succeeded.
+    /// It closed, after this many successful probes.
     Closed(u32),
 }
 
@@ -69,21 +70,21 @@ pub enum Change {
 pub enum Opening {
     /// Too many requests of the window have failed.
     Share {
-        /// Those that failed.
+        /// Number of failed requests.
         failed: u32,
-        /// All of them.
+        /// Number of all requests.
         all: u32,
-        /// The window.
+        /// Length of the window.
         window: Nanos,
     },
-    /// A request that tried has failed.
+    /// A probe has failed.
     Probe,
 }
 
-/// The permission of one request. Its result must be given back with it.
+/// The permission of one request. Pass it back with the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Permit {
-    /// The life of the breaker in which it was given: results of an earlier life say nothing about this one.
+    /// Generation of the breaker's state: results of an earlier generation are ignored.
     life: u32,
     probe: bool,
 }
@@ -91,11 +92,11 @@ pub struct Permit {
 /// How a permitted request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Answered well.
+    /// The server answered successfully.
     Succeeded,
     /// Failed at the server.
     Failed,
-    /// Given up without a result, as when its client has gone.
+    /// Given up without a result, for example because the client left.
     Abandoned,
 }
 
@@ -106,24 +107,24 @@ pub struct Breaker {
     state: State,
     life: u32,
     parts: [Part; PARTS],
-    /// Times it opened without closing between them.
+    /// How often it opened since it was last closed.
     times: u32,
-    /// While probing: those on their way, and those that succeeded.
+    /// While probing: probes in flight, and successful ones.
     trying: u32,
     succeeded: u32,
-    /// What has changed and was not taken.
+    /// The last change, until it is taken.
     change: Option<Change>,
 }
 
 impl Breaker {
-    /// Makes a closed one.
+    /// Makes a closed breaker.
     pub fn new(settings: Settings) -> Breaker {
         let parts = [Part::default(); PARTS];
         let (life, times, trying, succeeded, change) = (0, 0, 0, 0, None);
         Breaker { settings, state: State::Closed, life, parts, times, trying, succeeded, change }
     }
 
-    /// Returns what it lets through now.
+    /// Returns the present state.
     pub fn state(&self, now: Nanos) -> State {
         match self.state {
             State::Open(until) if until <= now => State::Probing,
@@ -131,16 +132,16 @@ impl Breaker {
         }
     }
 
-    /// Returns the last change, once. Changes are made by [`ask`](Self::ask) and [`end`](Self::end), and each
-    /// takes the place of the one before it.
+    /// Takes the last change. [`ask`](Self::ask) and [`end`](Self::end) make changes, and each replaces the
+    /// one before it.
     pub fn take_change(&mut self) -> Option<Change> {
         self.change.take()
     }
 
-    /// Asks to send a request.
+    /// Requests permission for a request.
     ///
     /// # Errors
-    /// How long to wait before asking again.
+    /// How long to wait before the next attempt.
     pub fn ask(&mut self, now: Nanos) -> Result<Permit, Nanos> {
         match self.state {
             State::Closed => return Ok(Permit { life: self.life, probe: false }),
@@ -154,14 +155,14 @@ impl Breaker {
             State::Probing => {}
         }
         if self.trying + self.succeeded >= self.settings.probes.max(1) {
-            // The probes that are on their way decide.
+            // The probes in flight decide.
             return Err(SECOND);
         }
         self.trying += 1;
         Ok(Permit { life: self.life, probe: true })
     }
 
-    /// Takes in the result of a permitted request. Returns whether the breaker opened by it.
+    /// Records the result of a permitted request. Returns whether it opened the breaker.
     pub fn end(&mut self, permit: Permit, outcome: Outcome, now: Nanos) -> bool {
         if permit.life != self.life {
             return false;
@@ -195,7 +196,7 @@ impl Breaker {
         opens
     }
 
-    /// Counts a result, and returns those of the window: all, and failed.
+    /// Counts a result, and returns the totals of the window: all, and failed.
     fn count(&mut self, failed: bool, now: Nanos) -> (u32, u32) {
         let number = now / (self.settings.window / PARTS as u64).max(1);
         if let Some(part) = self.parts.get_mut((number % PARTS as u64) as usize) {

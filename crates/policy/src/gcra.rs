@@ -1,9 +1,9 @@
 //! Rate limits by the generic cell rate algorithm: one word for each key (ITU-T I.371, "virtual scheduling").
 //!
-//! The word is the *theoretical arrival time*: when the key has all of its burst again. A request of cost 1
-//! moves it by one interval; a request is refused if that would move it further ahead of now than the burst
-//! allows. So a key that was silent for long has its whole burst, and no key ever gets more than `burst +
-//! rate × time` requests.
+//! The word is the *theoretical arrival time*: the time at which the key has its whole burst again. A request
+//! of cost 1 moves it by one interval. A request is refused if that would move it further ahead of now than
+//! the burst allows. So a key without recent requests has its whole burst, and no key ever gets more than
+//! `burst + rate × time` requests.
 
 use crate::{Nanos, mixed};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,33 +13,33 @@ use std::time::Duration;
 /// A rate with a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
-    /// Returns the time between two requests at the full rate.
+    /// Time between two requests at the full rate.
     interval: Nanos,
-    /// Requests at once, at least 1.
+    /// Requests that may come at once, at least 1.
     burst: u64,
 }
 
-/// What became of a request, and what to tell its client.
+/// The decision on a request, with the facts for its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// Whether it is within the limit.
     pub allowed: bool,
-    /// Requests that would be allowed now, after this one.
+    /// Number of requests that would be allowed now, after this one.
     pub remaining: u64,
-    /// Until the same request would be allowed; 0 where it was.
+    /// Time until the same request would be allowed; 0 if it was.
     pub retry_after: Nanos,
-    /// Until the key has its whole burst again.
+    /// Time until the key has its whole burst again.
     pub reset_after: Nanos,
 }
 
 impl Quota {
-    /// Permits `count` requests in `per`, and `burst` of them at once; zeros count as one.
+    /// Makes a quota of `count` requests in `per`, and `burst` of them at once; zeros count as one.
     pub fn new(count: u64, per: Duration, burst: u64) -> Quota {
         let per = u64::try_from(per.as_nanos()).unwrap_or(u64::MAX);
         Quota { interval: (per / count.max(1)).max(1), burst: burst.max(1) }
     }
 
-    /// Requests at once.
+    /// Returns the number of requests that may come at once.
     pub fn burst(&self) -> u64 {
         self.burst
     }

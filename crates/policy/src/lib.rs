@@ -1,9 +1,8 @@
-//! Decisions of a gateway without I/O and without a clock: how many requests are too many, which server is
-//! next, which one is left out, when to repeat and when to stop trying, which answers may be used again.
+//! Decisions of a gateway without I/O and without a clock: rate limits, choice and ejection of servers,
+//! retries and circuit breaking, and the use of stored answers.
 //!
-//! Time is an argument: [`Nanos`], counted from any fixed instant by a clock that never goes back. Chance is
-//! an argument too: a random `u64`. So the same arguments give the same decision, in a test and in
-//! production.
+//! Time is an argument: [`Nanos`], counted from any fixed instant by a monotonic clock. Randomness is an
+//! argument too: a random `u64`. So the same arguments give the same decision, in a test and in production.
 //!
 //! State that workers share is one word of atomics ([`gcra::Cell`], [`ewma::PeakEwma`]) or behind a mutex of
 //! the caller ([`breaker::Breaker`], [`budget::Budget`], [`ejection::Ejection`]).
@@ -27,13 +26,12 @@ pub type Nanos = u64;
 /// One second.
 pub const SECOND: Nanos = 1_000_000_000;
 
-/// Returns a random number below `bound` (0 where `bound` is 0), from 64 random bits, without the bias of
-/// `%`.
+/// Returns a random number below `bound` (0 if `bound` is 0) from 64 random bits, without the bias of `%`.
 pub fn below(random: u64, bound: u64) -> u64 {
     ((u128::from(random) * u128::from(bound)) >> 64) as u64
 }
 
-/// Mixes a number so that neighbours become unlike (the finaliser of SplitMix64).
+/// Mixes a number so that neighbouring numbers differ in many bits (the finaliser of SplitMix64).
 fn mixed(number: u64) -> u64 {
     let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

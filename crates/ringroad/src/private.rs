@@ -1,4 +1,4 @@
-//! What the code of the macros calls. No part of the interface.
+//! Functions that the code of the macros calls. They are not part of the public interface.
 
 use pin_project_lite::pin_project;
 use ringroad_engine::{Error, Features, Result, Runtime, choose};
@@ -25,7 +25,7 @@ fn runtime(driver: &str) -> Result<Runtime> {
 /// Runs the future of `#[ringroad::main]`.
 ///
 /// # Panics
-/// There is no runtime, or its driver fails: `main` may return anything, so there is no other way to tell.
+/// No runtime can be made, or its driver fails. `main` may return any type, so a panic is the only report.
 pub fn main<F: Future>(driver: &str, future: F) -> F::Output {
     let ran: Result<F::Output> = runtime(driver).and_then(|runtime| runtime.block_on(future));
     ran.unwrap_or_else(|why| failed(&why))
@@ -37,7 +37,8 @@ fn failed(why: &Error) -> ! {
     panic!("{why}")
 }
 
-/// Runs a test of `#[ringroad::test]`. A driver that cannot be used here skips it, with the reason.
+/// Runs a test of `#[ringroad::test]`. If the driver cannot be used on this machine, the test is skipped and
+/// the reason is printed.
 pub fn test<F>(driver: &str, test: impl FnOnce() -> F) -> ExitCode
 where
     F: Future,
@@ -55,8 +56,9 @@ where
     main(driver, test()).report()
 }
 
-/// Returns the next number of a random sequence (xorshift, the same on each thread): where `select!` begins
-/// to poll. A counter would give two tasks that are polled in turns one beginning each, for ever.
+/// Returns the next number of a pseudo-random sequence (xorshift, the same sequence on each thread). It
+/// selects the branch that `select!` polls first. With a counter, two tasks that are polled in turns could
+/// each begin at the same branch for ever.
 pub fn turn() -> usize {
     thread_local! {
         static TURN: Cell<u64> = const { Cell::new(0x9e37_79b9_7f4a_7c15) };

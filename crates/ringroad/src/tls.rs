@@ -1,6 +1,7 @@
 //! TLS: streams, certificates, clients and servers, and sessions without I/O.
 //!
-//! [`TlsStream`] lies over a TCP or Unix stream, and has the traits of [`io`](crate::io), as that has:
+//! [`TlsStream`] wraps a TCP or Unix stream. It implements the traits of [`io`](crate::io), as that stream
+//! does:
 //!
 //! ```
 //! use ringroad::io::{AsyncReadExt, AsyncWrite};
@@ -39,13 +40,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - A stream that is dropped without [`shutdown`](crate::io::AsyncWrite::shutdown) ends for its peer with an
-//!   error, since what came may have been cut.
+//! - If a stream is dropped without [`shutdown`](crate::io::AsyncWrite::shutdown), the peer gets an error at
+//!   its end, because the received data may have been truncated.
 //! - Both settings name HTTP/1.1 as their protocol (ALPN). For another one both sides set `alpn`.
-//! - [`Split::into_split`](crate::io::Split::into_split) gives halves for two tasks. `finish` of the sending
-//!   one is its end, with what TLS has to say about that.
+//! - [`Split::into_split`](crate::io::Split::into_split) returns halves for two tasks. Call `finish` on the
+//!   sending half at the end: it sends the end of the data (`close_notify`).
 //! - Why a handshake failed is a [`HandshakeError`], and with [`HandshakeError::Tls`] a [`TlsErrorKind`].
-//! - [`Server::refresh`] takes certificates anew while the server runs.
+//! - [`Server::refresh`] reads the certificates again while the server runs.
 //! - The HTTP library takes both: [`http::Server::tls`](crate::http::Server::tls),
 //!   [`http::Client::tls`](crate::http::Client::tls).
 

@@ -1,7 +1,7 @@
-//! Requests to workers that speak HTTP themselves: the pool chooses the worker, the proxy does the rest.
+//! Requests to HTTP workers: the pool chooses the worker, the proxy does the rest.
 //!
-//! Each worker has a Unix socket of its own. It is a group of one server for the proxy, made when the worker
-//! gets its first request from this thread.
+//! Each worker has its own Unix socket. For the proxy it is a group of one server, made at the worker's first
+//! request from this thread.
 
 use crate::answer::{Answer, Watch};
 use crate::app::{AppPlace, Outgoing, count, unavailable};
@@ -20,7 +20,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Workers that this thread keeps apart; the oldest are forgotten beyond that.
+/// Maximum number of workers that this thread remembers; the oldest are dropped beyond it.
 const KNOWN_MAX: usize = 256;
 
 /// Routes to workers, by worker.
@@ -84,7 +84,7 @@ impl Workers {
     }
 }
 
-/// Answers a request with a worker, and with another one if that has died.
+/// Answers a request with a worker, or with another one if that has died.
 #[allow(clippy::too_many_arguments, reason = "one request's parts, each used once")]
 pub(crate) async fn answer(
     proxies: &Rc<Proxies>,
@@ -107,7 +107,7 @@ pub(crate) async fn answer(
             }
         };
         let worker = Arc::clone(ticket.worker());
-        // The proxy sends it from where it is.
+        // The proxy sends the body, from memory, from its file, or as it arrives.
         let at_hand = match &mut body {
             Outgoing::Whole(bytes) => {
                 request.replace_body(RequestBody::from(bytes.clone()));
@@ -130,7 +130,7 @@ pub(crate) async fn answer(
                 asking.forgive();
                 continue;
             }
-            // What the proxy noted names the worker's socket.
+            // The error that the proxy recorded names the worker's socket.
             let why = asking.error().unwrap_or_else(|| failed.to_string());
             asking.fault(format!("app {}[{}]: {why}", settings.name, worker.slot()));
         }
@@ -139,8 +139,8 @@ pub(crate) async fn answer(
     }
 }
 
-/// Answers a request with the worker of a ticket, which is held until all of the answer has come.
-/// `unanswered`: the worker has not begun to answer, and may have so much of the request.
+/// Answers a request with the worker of a ticket, which is held until the whole answer was received.
+/// `unanswered`: the worker has not begun to answer, and may have this much of the request.
 async fn exchange(
     proxies: &Rc<Proxies>,
     place: &AppPlace,

@@ -1,8 +1,9 @@
-//! PHP over FastCGI: which file answers a request, what PHP is told of it, and its answer as ours.
+//! PHP over FastCGI: the file that answers a request, the variables that PHP gets, and the conversion of its
+//! answer.
 //!
-//! Only a file beneath the route's folder with a name that ends in `.php` is ever executed, and only after
-//! it was found there. So `/upload/image.jpg/x.php` never makes a picture a program, whatever PHP's setting
-//! `cgi.fix_pathinfo` is. Everything else is sent as files are, but never the source of a script.
+//! A file is executed only if it is beneath the route's folder, its name ends in `.php`, and it was found
+//! there. So `/upload/image.jpg/x.php` never executes a picture, whatever PHP's setting `cgi.fix_pathinfo`
+//! is. Everything else is sent as files are, but never the source of a script.
 //!
 //! Start reading at [`Php::answer`]. Connections and records are in `ringroad_app`.
 
@@ -37,11 +38,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// A body up to this goes with the head of its request.
+/// A body up to this size is sent with the head of its request.
 const FIRST_BYTES: u64 = 128 << 10;
 
-/// Lines of a request that have variables of their own, belong to the connection, or must not become a
-/// variable: `Proxy` would be taken for the setting HTTP_PROXY (CVE-2016-5385).
+/// Header lines that have variables of their own, belong to the connection, or must not become a variable:
+/// `Proxy` would be taken for the setting HTTP_PROXY (CVE-2016-5385).
 const NOT_VARIABLES: &[&str] = &[
     "connection",
     "content-length",
@@ -55,8 +56,8 @@ const NOT_VARIABLES: &[&str] = &[
     "upgrade",
 ];
 
-/// Lines of an answer that belong to a connection, that the library writes, or that are orders to this
-/// server.
+/// Header lines of an answer that belong to a connection, that the library writes, or that are commands to
+/// this server.
 const NOT_HANDED_BACK: &[&str] = &[
     "connection",
     "content-length",
@@ -82,23 +83,23 @@ fn is_one_of(name: &[u8], names: &[&str]) -> bool {
 pub(crate) struct Php {
     route: Arc<Route>,
     to: To,
-    /// The line that tells the subject of a client's certificate.
+    /// The header line for the subject of a client's certificate.
     subject: Option<String>,
     events: EventSink,
-    /// The route's folder without links, by the number of the folder that is open: PHP's caches go by names,
-    /// and a deployment that moves a link must give it other ones.
+    /// The route's folder without links, and the number of the open folder. PHP's caches use names, so a
+    /// deployment that changes a link must give PHP other names.
     place: RefCell<(u64, PathBuf)>,
 }
 
-/// What executes scripts.
+/// The executor of scripts.
 enum To {
     /// A FastCGI server, such as php-fpm.
     Server(Arc<Responder>),
-    /// Processes that we started.
+    /// Processes that this server started.
     App(Arc<Pool>),
 }
 
-/// What executes the script of one request, with its tries.
+/// The executor of the script of one request, with its retries.
 enum Asks<'p> {
     Server(&'p Arc<Responder>),
     App(&'p Pool, Repeats<'p>),
@@ -108,24 +109,24 @@ enum Asks<'p> {
 enum NoScript {
     /// The list ends with this status.
     Status(Status),
-    /// It cannot be told whether one is there, or it may not be read.
+    /// It is unknown whether the script exists, or it may not be read.
     Refused(Refused),
 }
 
-/// What a request's path leads to.
+/// The target of a request's path.
 #[derive(Debug, PartialEq, Eq)]
 enum Place {
-    /// A script: its path beneath the folder, and the path behind it.
+    /// A script: its path beneath the folder, and the path info after it.
     Script(Vec<u8>, Vec<u8>),
-    /// Something that is sent as it is; what is not there is answered so, too.
+    /// A file that is sent unchanged; a missing file is also handled there.
     File,
-    /// A folder without the slash at its end.
+    /// A folder, requested without the slash at its end.
     Folder,
-    /// Nothing that may be shown.
+    /// Nothing that may be sent.
     Missing,
 }
 
-/// The body of a request, all of which is here.
+/// The complete body of a request.
 enum Kept {
     Whole(Vec<u8>),
     Collected(Rc<Collected>),
@@ -152,8 +153,8 @@ fn is_script(name: &[u8]) -> bool {
     name.len() > 4 && name.ends_with(b".php")
 }
 
-/// Returns whether a file may hold PHP's source, also where it is not executed here: such a file is never
-/// sent. Copies such as `config.php.bak` are refused, too.
+/// Returns whether a file may hold PHP source, even if it is not executed here: such a file is never sent.
+/// Copies such as `config.php.bak` are included.
 pub(crate) fn is_source(path: &[u8]) -> bool {
     let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default().to_ascii_lowercase();
     let mut endings = name.split(|byte| *byte == b'.').skip(1);
@@ -226,7 +227,7 @@ impl Php {
         self.run(connections, files, flow, &script, &name, &info, query).await
     }
 
-    /// Returns what a path beneath the folder leads to.
+    /// Returns the target of a path beneath the folder.
     async fn place(&self, relative: &[u8]) -> Result<Place, Refused> {
         let settings = self.settings();
         let root = &settings.files.root;
@@ -257,8 +258,8 @@ impl Php {
         })
     }
 
-    /// Returns the script that a path names, with path info behind it: the first part that ends in `.php` and
-    /// is a file.
+    /// Returns the script in a path, with the path info after it: the first part that ends in `.php` and is a
+    /// file.
     async fn split(&self, relative: &[u8]) -> Result<Option<Place>, Refused> {
         let settings = self.settings();
         let slashes = relative.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
@@ -274,7 +275,7 @@ impl Php {
         Ok(None)
     }
 
-    /// Returns the first of `try_files` that is there: a script, with the query that the entry gives it.
+    /// Returns the first existing entry of `try_files`: a script, with the query of the entry.
     async fn fall_back(
         &self,
         flow: &mut Flow,
@@ -308,13 +309,13 @@ impl Php {
         let root = &self.settings().files.root;
         let mut place = self.place.borrow_mut();
         if place.0 != root.id() {
-            // It was opened a moment ago, so the kernel knows the way.
+            // It was opened a moment ago, so the kernel has its path cached.
             *place = (root.id(), root.path().canonicalize().unwrap_or_else(|_| root.path().to_owned()));
         }
         place.1.clone()
     }
 
-    /// Has a script executed.
+    /// Executes a script.
     #[allow(clippy::too_many_arguments, reason = "one request's parts, each used once")]
     async fn run(
         &self,
@@ -352,7 +353,7 @@ impl Php {
         self.hand_back(head, answer, method, &flow.context)
     }
 
-    /// Sends a request to what executes scripts, and waits for the head of its answer.
+    /// Sends a request to the executor, and waits for the head of its answer.
     async fn ask(
         &self,
         connections: &Rc<FastCgi>,
@@ -411,7 +412,7 @@ impl Php {
                 }
                 Err(failed) => failed,
             };
-            // On a new connection where a kept one turned out closed, on another process where one of ours
+            // Repeated on a new connection if a kept one turned out closed, or on another process if ours
             // died. A server that is not ours may close a new connection for a reason that a repeat does not
             // change.
             let is_ours = of.is_some();
@@ -454,7 +455,7 @@ impl Php {
             self.count(status.code(), counted);
             let mut refusal = page::refusal(status, context, what);
             if status == Status::SERVICE_UNAVAILABLE {
-                // A name and a value without control characters.
+                // The name and the value have no control characters.
                 let _ = refusal.response.set_header("Retry-After", "1");
             }
             return Err(Ok(refusal));
@@ -467,13 +468,13 @@ impl Php {
         }
     }
 
-    /// Returns what gets lines of STDERR.
+    /// Returns the receiver for lines of STDERR.
     fn log(&self, address: &str, context: &Context) -> Rc<dyn Fn(String)> {
         let (events, label) = (self.events.clone(), format!("php {address} {}", context.id()));
         Rc::new(move |line| events.report(Event::App(format!("{label}: {line}"))))
     }
 
-    /// Returns the variables of a request (RFC 3875 §4.1, and those that PHP wants).
+    /// Returns the variables of a request (RFC 3875 §4.1, and those that PHP requires).
     fn params(
         &self,
         flow: &Flow,
@@ -553,8 +554,9 @@ impl Php {
         params
     }
 
-    /// Header lines as variables. Several of one name are one, as lists are joined. A name with `_` or `.`
-    /// would be the variable of one with `-`: lines with signs other than `-` are dropped.
+    /// Adds header lines as variables. Several lines of one name are joined, as lists are. A name with `_` or
+    /// `.` would become the same variable as one with `-`, so lines are dropped if their name has characters
+    /// other than letters, digits and `-`.
     fn lines(&self, flow: &Flow, params: &mut Params) {
         let Flow { request, context } = flow;
         let subject = self.subject.as_deref();
@@ -587,7 +589,7 @@ impl Php {
         }
     }
 
-    /// PHP's answer as ours.
+    /// Converts PHP's answer.
     fn hand_back(
         &self,
         head: Head,
@@ -623,7 +625,7 @@ impl Php {
                 _ if method == Method::Head => Body::left_out(None),
                 _ => Body::empty(),
             };
-            // The rest is read, so that the process and its connection are free for others.
+            // The rest is read, so that the process and its connection become free.
             spawn(async move { while let Ok(Some(_)) = answer.next().await {} }).detach();
             return Ok(Answer::plain(respond(body)?));
         }
@@ -635,7 +637,7 @@ impl Php {
                 return Ok(page::refusal(Status::BAD_GATEWAY, context, what));
             }
         };
-        // A length that is wrong would cut the connection; all of it is here to be counted.
+        // A wrong length would cut the connection. The answer is complete here, so it can be counted.
         if complete {
             return Ok(Answer::plain(respond(Body::from(first))?));
         }
@@ -664,8 +666,8 @@ impl Php {
     }
 }
 
-/// Takes an answer as fast as PHP makes it, so that a slow client holds no process. A client that has gone
-/// ends it.
+/// Reads an answer as fast as PHP makes it, so that a slow client does not occupy a process. Ends when the
+/// client leaves.
 async fn drain(mut stream: FastCgiStream, spool: Rc<Spool>) {
     loop {
         let next = poll_fn(|context| Pin::new(&mut stream).poll_next(context));
@@ -688,12 +690,12 @@ fn variable(name: &[u8]) -> Vec<u8> {
     variable
 }
 
-/// No hidden part but `.well-known`, and none that is empty.
+/// Returns whether the path has no empty part, and no hidden one except `.well-known`.
 fn shows(relative: &[u8], hidden: bool) -> bool {
     files::is_servable(relative, hidden)
 }
 
-/// All of a request's body, before a process is taken; or the refusal.
+/// Receives all of a request's body before a process is taken; or returns the refusal.
 async fn collect(body: RequestBody, settings: &PhpRoute, context: &Context) -> Result<Kept, Box<Answer>> {
     if body.is_empty() {
         return Ok(Kept::Whole(Vec::new()));
@@ -721,7 +723,7 @@ async fn collect(body: RequestBody, settings: &PhpRoute, context: &Context) -> R
     }
 }
 
-/// Returns what a sticky dispatch goes by.
+/// Returns the key of sticky dispatch.
 fn key(pool: &Pool, flow: &Flow) -> Option<u64> {
     let Flow { request, context }: &Flow = flow;
     let request: &Request = request;

@@ -1,9 +1,10 @@
 //! Uploads: files that clients put into a folder (`kind = "upload"`).
 //!
 //! A file is written without a name, or under a name that no route serves, and gets its name when it is
-//! whole: a reader of the folder sees whole files only. A file that is there stays, unless `overwrite` allows
-//! more; the same bytes once more are no error, so that a client may repeat what it got no answer to. The
-//! size is bounded by the body limit of the route, what all uploads take by `keep_free`. Start at [`answer`].
+//! complete, so readers of the folder see only complete files. An existing file stays, unless `overwrite`
+//! allows replacing it. Uploading the same bytes again is not an error, so a client may repeat an upload that
+//! got no answer. The route's body limit bounds the size of a file, and `keep_free` that of all uploads.
+//! Start at [`answer`].
 
 use crate::answer::Answer;
 use crate::config::{Route, Upload};
@@ -21,18 +22,18 @@ use std::sync::Arc;
 
 /// Bytes that are collected before they are written.
 const PIECE_BYTES: usize = 256 << 10;
-/// What stands in a name of a URL as it is (RFC 3986 §2.3).
+/// Characters of a file name that need no escape in a URL (RFC 3986 §2.3).
 const NAME: &AsciiSet =
     &percent_encoding::NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-/// The longest name of a file.
+/// Maximum bytes of a file name.
 const NAME_BYTES_MAX: usize = 200;
 
-/// What became of a file.
+/// Result of storing a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kept {
     Created,
     Replaced,
-    /// The same bytes were there.
+    /// The same bytes existed.
     Same,
     /// Another file has the name, and may not be replaced.
     Taken,
@@ -68,7 +69,7 @@ pub(crate) async fn answer(route: &Route, settings: &Upload, flow: &mut Flow) ->
         return Ok(refused);
     }
     let (overwrite, own) = (settings.overwrite, name.clone());
-    // What has the name is compared.
+    // The existing file is compared.
     files::until_unleased(&settings.root, name.as_bytes()).await;
     let kept = spawn_blocking(move || upload.finish(&own, overwrite)).await;
     let status = match kept {
@@ -95,7 +96,7 @@ pub(crate) async fn answer(route: &Route, settings: &Upload, flow: &mut Flow) ->
     Ok(Answer::plain(response))
 }
 
-/// Returns the name that the request gives its file; one of its own where it names the folder alone.
+/// Returns the file name in the request; a generated one if the request names only the folder.
 fn name(flow: &Flow) -> Result<String, &'static str> {
     let refused = "This is not a name for a file here.";
     let spelled = Spellings::of_request(&flow.request).map_err(|_| refused)?;
@@ -153,14 +154,14 @@ async fn receive(flow: &mut Flow, upload: &Uploads) -> Result<(), Answer> {
     }
 }
 
-/// Returns the answer where the file cannot be kept; the reason goes to the log.
+/// Returns the answer if the file cannot be stored; the reason is logged.
 fn failed(flow: &Flow, why: &io::Error) -> Answer {
     flow.context.fault(format!("keeping the file: {why}"));
     let (status, what) = match why.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::NOSPC | Errno::DQUOT) => {
             (Status::INSUFFICIENT_STORAGE, "There is no room for this file.")
         }
-        // Read-only, as a whole.
+        // The file system is read-only.
         Some(Errno::ROFS) => (Status::FORBIDDEN, "The server may not keep files here."),
         Some(errno) => match Refused::from(errno) {
             Refused::Forbidden => (Status::FORBIDDEN, "The server may not keep files here."),

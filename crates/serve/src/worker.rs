@@ -1,9 +1,9 @@
 //! One worker: it chooses the route of a request and records the request afterwards.
 //!
-//! A worker has its own copy of everything that requests touch ([`Site`]), made from the plan in force. A
-//! reload puts another plan there and raises a number; the worker sees that with its next request and makes
-//! itself a new site, so that no request is answered by half of each, and none is lost. The way of a request
-//! is `ringroad_gate::chain`; what answers at its end is in `endpoint.rs`.
+//! A worker has its own copy of all data that requests use ([`Site`]), made from the plan in force. A reload
+//! stores another plan and increments a number. The worker notices that at its next request and makes a new
+//! site, so that no request is answered by half of each, and none is lost. `ringroad_gate::chain` is the path
+//! of a request; `endpoint.rs` answers at its end.
 
 use crate::acme::CHALLENGES;
 use crate::answer::{InFlight, Spare};
@@ -40,7 +40,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// The configuration in force, with what was made from it.
+/// The configuration in force, and the objects made from it.
 pub(crate) struct Plan {
     pub(crate) config: Config,
     pub(crate) log: Option<Arc<Log>>,
@@ -48,9 +48,9 @@ pub(crate) struct Plan {
     pub(crate) groups: Vec<Arc<Group>>,
     /// The budget of all workers for connections to upstream servers; the same in every plan.
     pub(crate) room: Arc<Room>,
-    /// The longest body that the protocol layer takes: that of the route with the largest limit.
+    /// The maximum body of the protocol layer, in bytes: that of the route with the largest limit.
     pub(crate) body_bytes: u64,
-    /// Applications; kept over a reload where their name is.
+    /// Applications. A reload keeps those with the same name.
     pub(crate) apps: Vec<Arc<Pool>>,
 }
 
@@ -63,14 +63,14 @@ pub(crate) enum Audience {
     Own(SocketAddr),
 }
 
-/// Where a worker answers, and how.
+/// The address of a worker, and its properties.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Station {
     pub(crate) audience: Audience,
     pub(crate) driver: DriverName,
-    /// Requests are sent to this port of https.
+    /// Requests are redirected to this https port.
     pub(crate) redirect_https: Option<u16>,
-    /// Connections speak TLS.
+    /// Whether connections use TLS.
     pub(crate) is_secure: bool,
 }
 
@@ -85,7 +85,7 @@ pub(crate) struct Worker {
     pub(crate) spare: Spare,
     site: RefCell<Rc<Site>>,
     generation: Cell<u64>,
-    /// The second of the last faults, in the clock of decisions, and how many they were.
+    /// The second of the last faults by the clock of decisions, and their number.
     faults: Cell<(u64, u64)>,
 }
 
@@ -101,25 +101,25 @@ pub(crate) struct Site {
     identify: Chain,
     /// Steps of answers that no route gives.
     defaults: Chain,
-    /// Counts of routes with a name; kept over a reload, also of those that are gone.
+    /// Counts of named routes. A reload keeps them, including those of removed routes.
     counts: HashMap<String, Rc<RouteCounts>>,
-    /// Kept over a reload, with the files in memory.
+    /// Cached files; kept over a reload.
     pub(crate) files: Rc<Files>,
-    /// Kept over a reload, with connections to upstream servers.
+    /// Connections to upstream servers; kept over a reload.
     pub(crate) proxies: Rc<Proxies>,
-    /// Kept over a reload, with links to workers of applications.
+    /// Links to workers of applications; kept over a reload.
     pub(crate) links: Rc<Links>,
-    /// Kept over a reload, with connections to FastCGI servers.
+    /// Connections to FastCGI servers; kept over a reload.
     pub(crate) fastcgi: Rc<FastCgi>,
     writer: Option<Writer>,
     threads: usize,
 }
 
-/// Faults of one second that are reported each by itself.
+/// Maximum number of faults in one second that are reported individually.
 const FAULTS_TOLD: u64 = 10;
 
 impl Worker {
-    /// Made on its own thread.
+    /// Makes the worker on its own thread.
     pub(crate) fn new(shared: Arc<Shared>, place: Station) -> Worker {
         let audience = place.audience;
         let counts = Arc::new(Counts::new(place.driver, audience == Audience::Public));
@@ -143,7 +143,7 @@ impl Worker {
 
     /// Returns the site of the plan in force.
     fn site(&self) -> Rc<Site> {
-        // Pairs with the release store of a reload, which comes behind the new plan.
+        // Pairs with the release store of a reload, which follows the new plan.
         let generation = self.shared.generation.load(Ordering::Acquire);
         if self.generation.replace(generation) != generation {
             let before = Rc::clone(&self.site.borrow());
@@ -155,7 +155,7 @@ impl Worker {
                 &self.shared,
                 Some(&before),
             );
-            // Dropped when nothing is borrowed: the old site may record requests here.
+            // Dropped after the borrow has ended: the old site may record requests here.
             drop(self.site.replace(Rc::new(site)));
         }
         Rc::clone(&self.site.borrow())
@@ -174,7 +174,7 @@ impl Worker {
         }
     }
 
-    /// Reports a fault; of many in one second only the number.
+    /// Reports a fault. Of many in one second, only the number is reported.
     fn report_fault(&self, flow: &Flow, why: &str) {
         let now = self.local.now() / 1_000_000_000;
         let (second, count) = self.faults.get();
@@ -194,7 +194,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // On its own thread, which may end now.
+        // On the worker's own thread, which may end now.
         self.counts.end();
     }
 }
@@ -265,7 +265,7 @@ impl Site {
     fn find(&self, flow: &Flow, spelled: &Spellings<'_>) -> Result<Found<usize>, BadPath> {
         let subject = Asked { request: &flow.request, flow };
         let found = spelled.choose(|path| self.routes.find(path, &subject))?;
-        // An upstream server may decode what is not UTF-8 in a way of its own (overlong forms).
+        // An upstream server may decode bytes that are not UTF-8 differently (overlong forms).
         let handed_on =
             matches!(&found, Found::Route(at) if self.targets.get(*at).is_some_and(|t| t.proxy.is_some()));
         if handed_on && str::from_utf8(&spelled.decoded).is_err() {
@@ -324,7 +324,7 @@ fn target(
         }
         _ => None,
     };
-    // The same for the same conditions, in each process and over reloads.
+    // Equal conditions give an equal id, in each process and over reloads.
     let mut id = DefaultHasher::new();
     format!("{:?}", route.when).hash(&mut id);
     let chosen = Chosen {
@@ -392,7 +392,7 @@ pub(crate) async fn answer(request: Request, worker: State<Worker>) -> Response 
     let config = &site.plan.config;
     let mut pending = InFlight::new(worker.clone(), Flow::new(request, &worker.local, &site.trust));
     let flow = pending.flow();
-    // First of all: everything behind this sees the one path that is meant, and the client by its right name.
+    // First: all later code sees the one normalised path, and the real client.
     flow.take_dots_out();
     flow.take_hop_lines_out();
     let line = config.tls.as_ref().and_then(|tls| tls.subject_header.as_deref());
@@ -401,7 +401,7 @@ pub(crate) async fn answer(request: Request, worker: State<Worker>) -> Response 
         flow.see_client();
     }
     let router = Router { site: &site, worker: &worker };
-    // Answered whatever steps are in force: an authority comes from any address, without credentials.
+    // Answered whatever steps are configured: an authority asks from any address, without credentials.
     let response = match worker.shared.challenges.response(&flow.request) {
         Some(response) => response,
         None if !is_told => no_room(&flow.context),
@@ -420,17 +420,17 @@ pub(crate) async fn answer(request: Request, worker: State<Worker>) -> Response 
     if is_refused_call { grpc::refusal(response) } else { response }
 }
 
-/// Writes the subject of the client's certificate into the line that only this server may write. Without a
-/// certificate there is none, also no line that a program behind might take for it.
+/// Writes the subject of the client's certificate into its header line, which only this server may write.
+/// Without a certificate there is no such line, nor one that a program behind might take for it.
 ///
-/// `false`: the head has no room for it.
+/// Returns `false` if the head has no room for it.
 fn tell_subject(request: &mut Request, line: &str) -> bool {
     words::remove_all_like(request, line);
     let told = request.connection().and_then(|info| info.tls).and_then(|tls| tls.client_subject.clone());
     told.is_none_or(|told| words::tell(request, line, told.as_bytes()))
 }
 
-/// The end of the steps that come before the route: chooses it, and takes the request through its chain.
+/// The end of the steps before the route: chooses the route, and passes the request through its chain.
 struct Router<'s> {
     site: &'s Rc<Site>,
     worker: &'s State<Worker>,
@@ -446,7 +446,7 @@ impl Endpoint for Router<'_> {
                 }
                 flow.context.route = Some(Rc::clone(&target.chosen));
                 if matches!(&target.route.kind, Kind::Proxy(settings) if settings.trust_forwarded) {
-                    // Steps and the store must know the host and the scheme that the server behind is told.
+                    // Steps and the store must use the host and scheme that the upstream server gets.
                     flow.context.believe_peer();
                 }
                 if target.asks_again {
@@ -480,10 +480,10 @@ impl Endpoint for Refused {
     }
 }
 
-/// Checks whether a request is answered at the address that it came to, or the answer where it is not.
+/// Checks whether a request is answered at the address it came to; otherwise returns the answer.
 fn on_this_address(worker: &Worker, flow: &Flow) -> Result<(), Box<Response>> {
     let request = &flow.request;
-    // What a trusted proxy has taken over TLS would be sent round in circles.
+    // A redirect of a request that a trusted proxy received over TLS would loop.
     let is_plain = || !request.path().starts_with(CHALLENGES) && flow.scheme() != "https";
     if let Some(port) = worker.place.redirect_https.filter(|_| is_plain()) {
         let port = if port == 443 { String::new() } else { format!(":{port}") };
@@ -503,7 +503,7 @@ fn on_this_address(worker: &Worker, flow: &Flow) -> Result<(), Box<Response>> {
         && let Some(tls) = request.connection().and_then(|info| info.tls)
         && !tls.covers(host(request.authority().unwrap_or_default()))
     {
-        // The client reached this server under a name of another site, and could mix up the two (RFC 9110
+        // The client reached this server under the name of another site, and could confuse the two (RFC 9110
         // §15.5.20).
         let what = "This name is not served on this connection.";
         return Err(page::refusal(Status::MISDIRECTED_REQUEST, &flow.context, what).response.into());
@@ -511,13 +511,13 @@ fn on_this_address(worker: &Worker, flow: &Flow) -> Result<(), Box<Response>> {
     Ok(())
 }
 
-/// Returns whether several slashes in a row are one to what answers. Programs behind this server, and the
-/// addresses that a redirect leads to, may mean something else by them (`/proxy/https://example.org/`).
+/// Returns whether the endpoint treats repeated slashes as one. Programs behind this server and targets of
+/// redirects may not (`/proxy/https://example.org/`).
 fn takes_slashes_for_one(kind: &Kind) -> bool {
     !matches!(kind, Kind::Proxy(_) | Kind::App(_) | Kind::Redirect(_))
 }
 
-/// Returns the route of a request, or the answer where there is none.
+/// Returns the route of a request, or the answer if there is none.
 fn choose<'s>(site: &'s Site, flow: &Flow) -> Result<&'s Rc<Target>, Box<Response>> {
     let (request, context) = (&flow.request, &flow.context);
     let not_served = || {
@@ -525,12 +525,12 @@ fn choose<'s>(site: &'s Site, flow: &Flow) -> Result<&'s Rc<Target>, Box<Respons
         page::refusal(Status::METHOD_NOT_ALLOWED, context, what).response
     };
     if matches!(request.method(), Method::Trace | Method::Connect) {
-        // TRACE would echo what upstream servers are not to show (RFC 9110 §9.3.8); CONNECT opens no tunnel
-        // here.
+        // TRACE would reveal lines that upstream servers must not show (RFC 9110 §9.3.8); CONNECT opens no
+        // tunnel here.
         return Err(not_served().into());
     }
     if request.method() == Method::Options && request.path() == "*" {
-        // It asks the server as a whole, as a ping does (RFC 9110 §9.3.7): no route has this target.
+        // It asks about the whole server, like a ping (RFC 9110 §9.3.7): no route has this target.
         return Err(Response::empty(Status::NO_CONTENT).into());
     }
     let spelled = Spellings::of_request(request).map_err(|why| page::bad_path(why, context))?;

@@ -1,4 +1,4 @@
-//! Mistakes in settings, and the texts that they are in.
+//! Mistakes in settings, and the texts of the files.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -12,20 +12,20 @@ pub struct Mistake {
     pub file: PathBuf,
     /// The line, from 1 on.
     pub line: usize,
-    /// The key, with the tables around it: `route[2].root`. Empty where the text is not TOML.
+    /// The key with its enclosing tables: `route[2].root`. Empty if the text is not TOML.
     pub key: String,
     /// What is wrong, and what was expected.
     pub what: String,
 }
 
-/// The text of a mistake that was noted at another place, so that it is reported once: a value that names a
-/// table in which something is wrong.
+/// The text of a mistake that was recorded elsewhere, so that it is reported once: a value that names a table
+/// with a mistake.
 pub const NOTED: &str = "";
 
 /// Why settings are not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingsError {
-    /// The file that was asked for.
+    /// The requested file.
     pub file: PathBuf,
     /// Every mistake, in the order of files and lines; none if the file could not be read.
     pub mistakes: Vec<Mistake>,
@@ -40,7 +40,7 @@ impl SettingsError {
 }
 
 impl fmt::Display for SettingsError {
-    /// One line for each mistake: `configuration, on FILE:LINE: KEY: WHAT`.
+    /// Writes one line for each mistake: `configuration, on FILE:LINE: KEY: WHAT`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(why) = &self.unreadable {
             return write!(f, "configuration, on {}: {why}", self.file.display());
@@ -55,10 +55,11 @@ impl fmt::Display for SettingsError {
 
 impl std::error::Error for SettingsError {}
 
-/// How the mistake begins that a key is not written.
+/// Prefix of the mistake about a key that is not written.
 pub(crate) const MISSING: &str = "missing";
 
-/// The text of one file. Places in all texts of a document are counted together: a text begins at `base`.
+/// The text of one file. The positions of all texts of a document are numbered together: a text begins at
+/// `base`.
 #[derive(Debug)]
 struct Text {
     file: PathBuf,
@@ -71,14 +72,14 @@ struct Text {
 pub(crate) struct Mistakes {
     texts: Vec<Text>,
     found: RefCell<Vec<(usize, String, String)>>,
-    /// Places of values that are not known. What else is wrong there follows from that.
+    /// Positions of unknown values. Further mistakes there are consequences.
     unknown: RefCell<BTreeSet<usize>>,
 }
 
 impl Mistakes {
-    /// Adds a text; returns the place where it begins.
+    /// Adds a text; returns its base position.
     pub(crate) fn add(&mut self, file: PathBuf, text: String) -> usize {
-        // One place lies between two texts: the end of one is not the beginning of the next.
+        // One position separates two texts, so that the end of one is not the beginning of the next.
         let base = self.texts.last().map_or(0, |last| last.base + last.text.len() + 1);
         self.texts.push(Text { file, text, base });
         base
@@ -93,12 +94,12 @@ impl Mistakes {
         self.text_at(base).map_or("", |text| &text.text)
     }
 
-    /// Returns the folder of the file in which a place is. Relative paths of that file begin there.
+    /// Returns the folder of the file at a position. Relative paths of that file begin there.
     pub(crate) fn folder(&self, at: usize) -> &Path {
         self.text_at(at).and_then(|text| text.file.parent()).unwrap_or(Path::new(""))
     }
 
-    /// Notes a mistake, unless it is [`NOTED`] already, or of a value that is not known.
+    /// Records a mistake, unless it is [`NOTED`], or concerns an unknown value.
     pub(crate) fn note(&self, at: usize, key: impl Into<String>, what: impl Into<String>) {
         let what = what.into();
         if what != NOTED && !self.unknown.borrow().contains(&at) {
@@ -106,13 +107,13 @@ impl Mistakes {
         }
     }
 
-    /// Notes why the value at a place is not known.
+    /// Records why the value at a position is unknown.
     pub(crate) fn note_unknown(&self, at: usize, key: impl Into<String>, why: impl Into<String>) {
         self.note(at, key, why);
         self.unknown.borrow_mut().insert(at);
     }
 
-    /// Gives the mistake about a value that is not known its key with the tables around it.
+    /// Adds the key with its enclosing tables to the mistake about an unknown value.
     pub(crate) fn name_unknown(&self, at: usize, key: impl FnOnce() -> String) {
         if self.unknown.borrow().contains(&at)
             && let Some((_, named, _)) = self.found.borrow_mut().iter_mut().find(|(place, ..)| *place == at)

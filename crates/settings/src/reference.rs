@@ -9,18 +9,18 @@ pub struct Key {
     pub name: &'static str,
     /// The form of its value, with an example: `time, as "10s"`.
     pub form: &'static str,
-    /// The value that holds where it is not written; empty where the key is required.
+    /// The default value; empty if the key is required.
     pub default: &'static str,
-    /// What it does, in one or two sentences.
+    /// Its effect, in one or two sentences.
     pub meaning: &'static str,
 }
 
-/// One table, or the keys that one kind of a table has besides the common ones.
+/// One table, or the additional keys of one kind of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct Table {
     /// As it is written: `[limits]`, `[[route]]`, `[[route]] kind = "static"`.
     pub name: &'static str,
-    /// What it is for.
+    /// Its purpose.
     pub meaning: &'static str,
     /// Its keys, in the order of the reference.
     pub keys: &'static [Key],
@@ -35,7 +35,7 @@ pub fn markdown(tables: &[&Table]) -> String {
     page
 }
 
-/// Returns the reference of one table, with keys that need not lie in one place.
+/// Returns the reference of one table with these keys.
 pub fn markdown_of<'k>(name: &str, meaning: &str, keys: impl IntoIterator<Item = &'k Key>) -> String {
     let mut page = String::new();
     // Writing to a string does not fail.
@@ -57,7 +57,7 @@ pub fn markdown_of<'k>(name: &str, meaning: &str, keys: impl IntoIterator<Item =
     page
 }
 
-/// Returns a cell's text: a bar would end it.
+/// Escapes the text of a cell: a bar would end it.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|")
 }

@@ -1,4 +1,4 @@
-//! One table of a document: its keys are described, read once each, and what is left is a mistake.
+//! One table of a document: its keys are described, read once each, and all others are mistakes.
 
 use crate::elsewhere::{self, Found};
 use crate::mistake::{MISSING, Mistakes};
@@ -12,9 +12,9 @@ use toml::de::{DeTable, DeValue};
 pub struct Section<'a> {
     table: &'a DeTable<'a>,
     mistakes: &'a Mistakes,
-    /// The keys of the tables around it, with a point behind; empty for the document itself.
+    /// The keys of the enclosing tables, each with a dot; empty for the document itself.
     prefix: String,
-    /// Where it begins.
+    /// Its position.
     at: usize,
     described: Vec<&'static [Key]>,
 }
@@ -24,7 +24,7 @@ impl<'a> Section<'a> {
         Section { table, mistakes, prefix: String::new(), at: 0, described: Vec::new() }
     }
 
-    /// Adds the keys that may be written here. A key must be described before it is read.
+    /// Adds the keys that may be written in this table. A key must be described before it is read.
     pub fn describe(&mut self, table: &'static Table) {
         self.described.push(table.keys);
     }
@@ -45,7 +45,7 @@ impl<'a> Section<'a> {
         Some(value)
     }
 
-    /// Where a value is not known, or one in a list, the mistake that says so gets its whole key.
+    /// Completes the key in the mistake about an unknown value, or about one in a list.
     fn name_unknown(&self, key: &str, value: &Spanned<DeValue<'_>>) {
         self.mistakes.name_unknown(value.span().start, || self.full(key));
         for one in value.get_ref().as_array().into_iter().flat_map(|all| all.iter()) {
@@ -78,7 +78,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Does the same for a key that must be written; `expected` says with what.
+    /// Works as [`read`](Self::read) for a required key; `expected` is used in the message.
     pub fn require<T>(
         &self,
         key: &str,
@@ -97,30 +97,29 @@ impl<'a> Section<'a> {
         self.mistakes.folder(self.at_of_first())
     }
 
-    /// Returns a place inside of the table: the top table of a document has no place of its own.
+    /// Returns a position within the table: the top table of a document has none of its own.
     fn at_of_first(&self) -> usize {
         self.table.keys().map(|key| key.span().start).min().unwrap_or(self.at)
     }
 
-    /// Returns a path, relative to the folder of the file that it is written in.
+    /// Resolves a path relative to the folder of the file that it is written in.
     pub fn path(&self, text: &str) -> PathBuf {
         self.folder().join(text)
     }
 
-    /// Returns the bytes of a regular file of at most 256 MiB.
+    /// Reads a regular file of at most 256 MiB.
     ///
     /// # Errors
-    /// It is none, or cannot be read: the path and the cause.
+    /// It is not a regular file, or cannot be read: the path and the cause.
     pub fn file(&self, text: &str) -> Result<Vec<u8>, String> {
         let path = self.path(text);
         ringroad_host::input::read(&path).map_err(|why| format!("{}: {why}", path.display()))
     }
 
-    /// Returns a folder that is there, by its path as [`path`](Section::path) has it. It need not be
-    /// readable.
+    /// Returns the path of an existing folder, resolved by [`path`](Section::path). It need not be readable.
     ///
     /// # Errors
-    /// The path leads to no folder, or may not be looked at: the path and the cause.
+    /// The path is not a folder, or cannot be examined: the path and the cause.
     pub fn existing_folder(&self, text: &str) -> Result<PathBuf, String> {
         let path = self.path(text);
         match std::fs::metadata(&path) {
@@ -130,7 +129,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Notes a mistake about `key`, or about the whole table where `key` is not written.
+    /// Records a mistake about `key`, or about the whole table if `key` is not written.
     pub fn mistake(&self, key: &str, what: impl Into<String>) {
         let at = self.look(key).map_or(self.at, |value| value.span().start);
         self.mistakes.note(at, self.full(key), what);
@@ -158,12 +157,12 @@ impl<'a> Section<'a> {
         self.inner(value, self.full(key))
     }
 
-    /// Returns the table `key` among keys that are free, as [`pairs`](Self::pairs) gives them.
+    /// Returns the table `key` among free keys, as [`pairs`](Self::pairs) returns them.
     pub fn inner_table(&self, key: &str) -> Option<Section<'a>> {
         self.inner(self.look(key)?, self.full(key))
     }
 
-    /// Returns the table `key` where its value is one; `None` without a mistake where it is another value.
+    /// Returns the table `key` if its value is one. Another value is not recorded as a mistake.
     pub fn table_if(&self, key: &str) -> Option<Section<'a>> {
         let value = self.find(key)?;
         value.get_ref().is_table().then(|| self.inner(value, self.full(key))).flatten()
@@ -192,8 +191,8 @@ impl<'a> Section<'a> {
         names.collect()
     }
 
-    /// Entries of a list that may hold values and tables side by side. Each is read by `one`, which gets the
-    /// value, and the table where it is one.
+    /// Reads the entries of a list that may hold values and tables. `one` reads each: it gets the value, and
+    /// the table if it is one.
     pub fn list<T>(
         &self,
         key: &str,
@@ -222,7 +221,7 @@ impl<'a> Section<'a> {
         Some(list)
     }
 
-    /// Returns every key and value, where the keys are free.
+    /// Returns every key and value of a table with free keys.
     pub fn pairs(&self) -> impl Iterator<Item = (&'a str, &'a DeValue<'a>)> {
         self.table.iter().map(|(name, value)| {
             self.name_unknown(name.get_ref(), value);
@@ -230,7 +229,7 @@ impl<'a> Section<'a> {
         })
     }
 
-    /// Notes the keys that are written and not described.
+    /// Records a mistake for each key that is written and not described.
     pub fn finish(self) {
         for name in self.table.keys() {
             let word = name.get_ref().as_ref();
@@ -244,7 +243,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Returns the key of this table that an unknown word was meant to be, if there is one, and a hint.
+    /// Returns the key that an unknown word probably means, if there is one, and a hint.
     fn unknown(&self, word: &str) -> (Option<&'static str>, String) {
         let mut known: Vec<_> = self.known().collect();
         let plain = word.replace('-', "_").to_lowercase();
@@ -252,7 +251,8 @@ impl<'a> Section<'a> {
         let elsewhere = elsewhere::translated(word, &known);
         match (near, elsewhere) {
             (_, Some(Found { key: Some(key), hint })) => (Some(key), hint),
-            // A word of another server for a key of another table: it is one letter that is wrong, or that.
+            // A word of another server that means a key of another table: a typing error of one letter is
+            // more likely.
             (Some((steps, _)), Some(Found { key: None, hint })) if steps > 1 => (None, hint),
             (Some((steps, known)), _) if steps <= 1 + known.len() / 4 => {
                 (Some(known), format!("did you mean `{known}`?"))

@@ -1,5 +1,5 @@
-//! Values of settings: sizes, times, counts, rates, addresses. Each function returns the value or what was
-//! expected.
+//! Values of settings: sizes, times, counts, rates, addresses. Each function returns the value, or a message
+//! with what was expected.
 
 use ipnet::IpNet;
 use std::net::{IpAddr, SocketAddr};
@@ -21,10 +21,10 @@ pub fn found(expected: &str, value: &DeValue<'_>) -> String {
     format!("expected {expected}, found {what}")
 }
 
-/// Returns a text in quotes.
+/// Reads a text in quotes.
 ///
 /// # Errors
-/// Says what was expected; so do all functions of this module.
+/// States what was expected; so do all functions of this module.
 pub fn text(value: &DeValue<'_>) -> Result<String, String> {
     value.as_str().map(str::to_owned).ok_or_else(|| found("a text in quotes", value))
 }
@@ -42,13 +42,13 @@ fn number(value: &DeValue<'_>) -> Option<u64> {
         DeValue::Integer(number) => {
             u64::from_str_radix(number.as_str().trim_start_matches('+'), number.radix()).ok()
         }
-        // An environment variable is text in any case.
+        // Environment variables are always text.
         DeValue::String(text) => digits(text),
         _ => None,
     }
 }
 
-/// Returns a number from `least` to `most`. Text of digits is one too, since environment variables come as
+/// Reads a number from `least` to `most`. Digits as text are accepted too, since environment variables are
 /// text.
 ///
 /// # Errors
@@ -61,7 +61,7 @@ pub fn count(value: &DeValue<'_>, least: u64, most: u64) -> Result<u64, String> 
     number(value).filter(|number| (least..=most).contains(number)).ok_or_else(|| found(&range(), value))
 }
 
-/// Returns a share: `0.5` or `"50%"`, from 0 to 1.
+/// Reads a share: `0.5` or `"50%"`, from 0 to 1.
 ///
 /// # Errors
 /// As [`text`].
@@ -79,7 +79,7 @@ pub fn share(value: &DeValue<'_>) -> Result<f64, String> {
     within.ok_or_else(|| found("a share, as \"50%\" or 0.5", value))
 }
 
-/// Reads `8192`, `"8K"`, `"64M"`, `"2G"`: bytes, from `least` to `most`.
+/// Reads a number of bytes from `least` to `most`: `8192`, `"8K"`, `"64M"`, `"2G"`.
 ///
 /// # Errors
 /// As [`text`].
@@ -122,7 +122,8 @@ fn with_unit(text: &str) -> Option<(u64, &str)> {
 /// The longest time that [`span`] accepts.
 pub const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Reads `10` (seconds), `"10s"`, `"250ms"`, `"5m"`, `"1h"`, `"1d"`; at least `least`, at most a day.
+/// Reads a time, at least `least` and at most a day: `10` (seconds), `"10s"`, `"250ms"`, `"5m"`, `"1h"`,
+/// `"1d"`.
 ///
 /// # Errors
 /// As [`text`].
@@ -130,7 +131,7 @@ pub fn span(value: &DeValue<'_>, least: Duration) -> Result<Duration, String> {
     span_within(value, least..=DAY)
 }
 
-/// Returns the same within other bounds; `"7d"` is seven days.
+/// Works as [`span`] with other bounds; `"7d"` is seven days.
 ///
 /// # Errors
 /// As [`text`].
@@ -175,12 +176,12 @@ pub fn span_range(value: &DeValue<'_>) -> Result<RangeInclusive<Duration>, Strin
     read.filter(|range| !range.is_empty() && *range.end() <= DAY).ok_or_else(|| found(expected, value))
 }
 
-/// So many in so much time.
+/// A number of events per time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// How many, at least one.
+    /// The number, at least one.
     pub count: u64,
-    /// In how much time.
+    /// The time.
     pub per: Duration,
 }
 
@@ -192,7 +193,7 @@ pub fn rate(value: &DeValue<'_>) -> Result<Rate, String> {
     let read = value.as_str().and_then(|text| text.split_once('/'));
     let read = read.and_then(|(count, per)| {
         let (count, per) = (digits(count.trim())?, per.trim());
-        // A unit without a number is one of it.
+        // A unit without a number means one.
         let per = if per.starts_with(|c: char| c.is_ascii_digit()) {
             spanned(per)?
         } else {
@@ -203,7 +204,7 @@ pub fn rate(value: &DeValue<'_>) -> Result<Rate, String> {
     read.ok_or_else(|| found("a rate, as \"50/s\", \"1000/m\" or \"5/10s\"", value))
 }
 
-/// Returns an address with its port. `8080`, `"8080"` and `":8080"` are that port of 127.0.0.1 and of all
+/// Reads an address with its port. `8080`, `"8080"` and `":8080"` mean that port of 127.0.0.1 and of all
 /// addresses; `"localhost:8080"` is 127.0.0.1.
 ///
 /// # Errors
@@ -222,7 +223,7 @@ fn loopback(port: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port))
 }
 
-/// Returns the address that a text means, in each of the spellings of [`address`].
+/// Parses an address in any of the forms of [`address`].
 pub fn address_of(text: &str) -> Option<SocketAddr> {
     let port = |text: &str| digits(text).and_then(|port| u16::try_from(port).ok());
     if let Some(port) = port(text) {
@@ -237,7 +238,7 @@ pub fn address_of(text: &str) -> Option<SocketAddr> {
     text.parse().ok()
 }
 
-/// Returns a network, as `10.0.0.0/8`; a single address is a network of one.
+/// Reads a network, such as `10.0.0.0/8`; a single address is a network of one.
 ///
 /// # Errors
 /// As [`text`].
@@ -249,10 +250,10 @@ pub fn network(value: &DeValue<'_>) -> Result<IpNet, String> {
     read.ok_or_else(|| found("a network or an address, as \"10.0.0.0/8\" or \"::1\"", value))
 }
 
-/// Reads one value, or a list of them: at least one.
+/// Reads one value, or a list with at least one.
 ///
 /// # Errors
-/// As [`text`], about every entry of the list that is wrong.
+/// As [`text`], for every invalid entry of the list.
 pub fn some<T>(
     value: &DeValue<'_>,
     expected: &str,
@@ -275,7 +276,7 @@ pub fn some<T>(
     }
 }
 
-/// Returns what is wrong with several values. What was expected is said once, where it is the same.
+/// Joins the messages of several values. Equal expectations are stated once.
 fn together(wrong: &[String]) -> String {
     const FOUND: &str = ", found ";
     let mut text = String::new();
@@ -309,7 +310,7 @@ pub fn one_of<T: Copy>(value: &DeValue<'_>, words: &[(&str, T)]) -> Result<T, St
     })
 }
 
-/// Returns a status from 200 to 599.
+/// Reads a status from 200 to 599.
 ///
 /// # Errors
 /// As [`text`].

@@ -1,4 +1,4 @@
-//! A connection to a store as bytes both ways, and how it is made.
+//! A byte connection to a store.
 
 use ringroad_bridge::Sink as _;
 use ringroad_engine::net::{ConnectOptions, TcpStream, UnixStream};
@@ -7,7 +7,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::task::{Context, Poll};
 
-/// Where a server listens.
+/// The address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     /// A name or an address, and a port.
@@ -26,10 +26,10 @@ impl fmt::Display for Address {
     }
 }
 
-/// Bytes of a buffer that is kept for the next write.
+/// Maximum size of a buffer that is kept for the next write.
 const SPARE_BYTES_MAX: usize = 64 << 10;
 
-/// A connection, with what was received and not used.
+/// A connection, and received bytes that are not used yet.
 pub(crate) struct Pipe {
     transport: Transport,
     kept: Vec<u8>,
@@ -57,23 +57,23 @@ impl Pipe {
         connected.map(|stream| Pipe::new(stream.into())).map_err(|why| why.to_string())
     }
 
-    /// Goes on over TLS. Nothing that was received is left, and nothing is being sent.
+    /// Switches to TLS. No received bytes may be left, and no send may be in flight.
     pub(crate) async fn secure(self, client: &ringroad_tls::Client, name: &str) -> Result<Pipe, String> {
         let secured = TlsStream::connect(self.transport, client, name).await;
         secured.map(|stream| Pipe::new(stream.into())).map_err(|why| why.to_string())
     }
 
-    /// Returns what was received and not used.
+    /// Returns the received bytes that are not used yet.
     pub(crate) fn kept(&self) -> &[u8] {
         &self.kept
     }
 
-    /// So many bytes of what was received are used.
+    /// Marks received bytes as used.
     pub(crate) fn used(&mut self, bytes: usize) {
         self.kept.drain(..bytes);
     }
 
-    /// Receives more behind what is kept.
+    /// Receives more bytes after the kept ones.
     pub(crate) fn poll_fill(&mut self, context: &mut Context<'_>) -> Poll<Result<(), String>> {
         match self.transport.poll_recv(context) {
             Poll::Pending => {
@@ -91,7 +91,7 @@ impl Pipe {
         }
     }
 
-    /// Sends `out`, which is taken; what is in it while a send is under way leaves with the next.
+    /// Sends `out` and empties it. While a send is in flight, `out` is kept for the next one.
     pub(crate) fn poll_write(&mut self, out: &mut Vec<u8>, context: &mut Context<'_>) -> Result<(), String> {
         loop {
             let Pipe { transport, sending, spare, .. } = self;

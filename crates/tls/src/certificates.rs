@@ -1,7 +1,7 @@
-//! Certificates with their keys, from files and folders, and what is known of them.
+//! Certificates with their keys, from files and folders, and facts about them.
 //!
-//! A place is looked at again and again: a pair is read only where its files differ from what was read last.
-//! A pair that cannot be used is told with its file and the reason, and the one before it stays.
+//! Places are checked repeatedly. A pair is read again only if its files have changed. A pair that cannot be
+//! used is reported with its file and the reason, and the previous pair stays in use.
 
 use crate::error::TlsError;
 use crate::names::Names;
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Where certificates come from.
+/// A place that certificates come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// A chain and its key, in PEM. Both may be the same file.
@@ -45,22 +45,22 @@ pub struct Pair {
     pub key: PrivateKeyDer<'static>,
 }
 
-/// What is known of a certificate in use.
+/// Facts about a certificate in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CertificateInfo {
     /// Its first name, or its file where it has none.
     pub name: String,
-    /// The file it came from; `None` if it came from none.
+    /// The file it came from; `None` if it was given in memory.
     pub file: Option<PathBuf>,
     /// All its names.
     pub names: Arc<Names>,
-    /// Until when it is valid.
+    /// End of its validity.
     pub expires: SystemTime,
 }
 
 impl CertificateInfo {
-    /// Seconds that are left of its time; negative once it has expired.
+    /// Returns the seconds until it expires; negative after that.
     pub fn seconds_left(&self, now: SystemTime) -> i64 {
         let seconds = |time: Duration| i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
         match self.expires.duration_since(now) {
@@ -75,7 +75,7 @@ impl CertificateInfo {
 pub struct BadPair {
     /// The file.
     pub file: PathBuf,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
@@ -96,7 +96,7 @@ pub(crate) struct Usable {
 /// Most bytes of a chain: clients that are built on OpenSSL accept 100 KiB, rustls 64.
 const CHAIN_BYTES_MAX: usize = 60 * 1024;
 
-/// Returns what is wrong with a PEM text. The library prints what it misses as a list of numbers.
+/// Returns what is wrong with a PEM text. The library prints the missing marker as a list of numbers.
 pub(crate) fn pem_words(why: &pem::Error) -> String {
     match why {
         pem::Error::MissingSectionEnd { .. } => {
@@ -145,15 +145,15 @@ pub(crate) fn usable(pair: Pair, file: Option<&Path>) -> Result<Usable, String> 
     let shown = |file: &Path| file.display().to_string();
     let name = names.first().or_else(|| file.map(shown)).unwrap_or_else(|| "(no name)".to_owned());
     let info = CertificateInfo { name, file: file.map(Path::to_owned), names: Arc::new(names), expires };
-    // A clock that is a little behind is no reason.
+    // A local clock that is up to a day behind is no reason to refuse.
     if begins > SystemTime::now() + Duration::from_secs(24 * 60 * 60) {
         return Err("the certificate is not valid yet".to_owned());
     }
     Ok(Usable { info, key: Arc::new(key) })
 }
 
-/// Returns the key that answers a challenge. Its certificate has a critical extension, which a verifier of
-/// ordinary certificates does not know: so it is not compared with the key.
+/// Returns the key that answers a challenge. Its certificate has a critical extension that a verifier of
+/// ordinary certificates does not know, so the key is not compared with it.
 pub(crate) fn challenge_key(pair: Pair) -> Result<CertifiedKey, String> {
     let key = crate::provider().key_provider.load_private_key(pair.key).map_err(|why| why.to_string())?;
     Ok(CertifiedKey::new(pair.chain, key))
@@ -163,7 +163,7 @@ pub(crate) fn time(timestamp: i64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(u64::try_from(timestamp).unwrap_or(0))
 }
 
-/// What a file was when it was read.
+/// State of a file when it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Stamp {
     device: u64,
@@ -184,15 +184,15 @@ fn stamp(file: &Path) -> io::Result<Stamp> {
     })
 }
 
-/// The pairs of some places, as they were read last.
+/// The pairs of some places, as they were last read.
 #[derive(Default)]
 pub(crate) struct Store {
     places: Vec<Place>,
     known: BTreeMap<PairFiles, Known>,
-    /// Told last, so that the same is not told every ten seconds: what is wrong with folders, and
+    /// Reports already made, so that the same is not reported every ten seconds: errors of folders, and
     /// certificates without a key.
     folders: BTreeMap<PathBuf, String>,
-    /// That the last pair has gone was told.
+    /// Whether the loss of the last pair was reported.
     bare: bool,
 }
 
@@ -200,21 +200,21 @@ pub(crate) struct Store {
 struct Known {
     stamps: Option<(Stamp, Stamp)>,
     usable: Option<Arc<Usable>>,
-    /// Why what the files hold now is not used.
+    /// The reason why the present contents of the files are not used.
     bad: Option<String>,
 }
 
-/// What a look at the places has found.
+/// Result of a check of the places.
 pub(crate) struct Looked {
-    /// Whether another set of pairs is usable than before.
+    /// Whether the set of usable pairs has changed.
     pub(crate) changed: bool,
-    /// Pairs that have become bad.
+    /// Pairs that have become unusable.
     pub(crate) bad: Vec<BadPair>,
 }
 
 impl Store {
-    /// Makes a store that has looked at nothing yet. It knows what one before it knew of the same files: a
-    /// pair that is bad now stays what it was.
+    /// Makes a store that has not checked its places yet. It takes over what `before` had read of the same
+    /// files, so a pair that has become bad stays as it was.
     pub(crate) fn new(places: Vec<Place>, before: Option<&Store>) -> Store {
         let known = before.map(|before| before.known.clone()).unwrap_or_default();
         Store { places, known, ..Store::default() }
@@ -237,8 +237,8 @@ impl Store {
         all
     }
 
-    /// Looks at every place, and reads what differs from what it was. `needed`: there are no other pairs than
-    /// these, so the last of them stays, whatever has become of its files.
+    /// Checks every place, and reads the files that have changed. `needed`: there are no other pairs than
+    /// these, so the last usable pair stays, whatever has happened to its files.
     pub(crate) fn look(&mut self, now: SystemTime, needed: bool) -> Looked {
         let before_all = self.known.clone();
         let mut looked = Looked { changed: false, bad: Vec::new() };
@@ -260,7 +260,7 @@ impl Store {
                                 looked.bad.push(BadPair { file, why });
                             }
                         }
-                        // One that is there by half is no pair that was taken away.
+                        // A pair of which one file is still present was not removed.
                         let halves = self.known.keys().filter(|files| {
                             let is_found = |found: &PairFiles| found.certificate == files.certificate;
                             files.certificate.starts_with(folder)
@@ -276,7 +276,7 @@ impl Store {
                             looked.bad.push(BadPair { file: folder.clone(), why: why.clone() });
                             self.folders.insert(folder.clone(), why);
                         }
-                        // What was there stays.
+                        // The folder cannot be read: its known pairs stay.
                         there.extend(
                             self.known.keys().filter(|files| files.certificate.starts_with(folder)).cloned(),
                         );
@@ -296,7 +296,7 @@ impl Store {
         let is_bare = needed && !usable(&self.known) && usable(&before_all);
         if is_bare {
             for (files, known) in before_all.into_iter().filter(|(_, known)| known.usable.is_some()) {
-                // Whatever is in the files is read again.
+                // The files are read again at the next check, whatever they hold.
                 self.known.entry(files).or_insert(Known { stamps: None, ..known });
             }
             looked.changed = false;
@@ -327,7 +327,7 @@ impl Store {
         let read = read(&files).and_then(|usable| {
             let same = before.as_ref().is_some_and(|before| before.key.cert == usable.key.cert);
             let expired = usable.info.seconds_left(now) <= 0;
-            // At the beginning an expired certificate is better than none, and clients say what it is.
+            // At the start an expired certificate is better than none: clients report that it has expired.
             if expired && !same && before.is_some() {
                 return Err(BadPair {
                     file: files.certificate.clone(),
@@ -337,11 +337,12 @@ impl Store {
             Ok((usable, same))
         });
         let (usable, changed, bad) = match read {
-            // The key may be another all the same.
+            // The key may have changed although the certificate is the same.
             Ok((usable, _)) => (Some(Arc::new(usable)), true, None),
             Err(bad) => (before, false, Some(bad)),
         };
-        // Half of a new pair is there: the other half will have another stamp.
+        // The files may be half of a new pair. When the other half is written, its stamp differs, and both
+        // are read again.
         let why = bad.as_ref().map(|bad| bad.why.clone());
         let bad = bad.filter(|_| why != told);
         self.known.insert(files, Known { stamps, usable, bad: why });
@@ -395,8 +396,8 @@ fn pairs_in(folder: &Path) -> io::Result<(Vec<PairFiles>, Vec<PathBuf>)> {
     Ok((pairs, alone))
 }
 
-/// Returns whether a file is there, or that cannot be told: reading it tells why, and a pair that was usable
-/// stays so.
+/// Returns whether `file` is a file, or cannot be examined. In the latter case, reading it reports the
+/// reason, and a pair that was usable stays in use.
 fn may_be_file(file: &Path) -> bool {
     match fs::metadata(file) {
         Ok(of) => of.is_file(),
@@ -404,18 +405,18 @@ fn may_be_file(file: &Path) -> bool {
     }
 }
 
-/// Returns whether something has the name that a look at it failed for: permissions, or a loop of links.
+/// Returns whether the name exists although it could not be examined: permissions, or a loop of links.
 fn is_there(why: &io::Error) -> bool {
     !matches!(why.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// What a PEM file without a key beside it is.
+/// Contents of a PEM file without a key file beside it.
 enum Holds {
-    /// It has a key, or cannot be read: reading it as a pair tells why.
+    /// It has a key, or cannot be read: reading it as a pair reports the reason.
     Key,
-    /// A certificate that is no authority's, without a key.
+    /// A certificate without a key that does not belong to an authority.
     ServerCertificate,
-    /// Something else, such as an authority's certificate: no pair.
+    /// Something else, such as an authority's certificate: not a pair.
     Nothing,
 }
 
@@ -450,7 +451,7 @@ impl Pair {
     /// Reads a pair from PEM files.
     ///
     /// # Errors
-    /// A file cannot be read, or has not what it is to have.
+    /// A file cannot be read, or lacks the certificate or the key.
     pub fn read(files: &PairFiles) -> Result<Pair, BadPair> {
         let chain = read_chain(&files.certificate)?;
         let bad = |why: String| BadPair { file: files.key.clone(), why };
@@ -461,10 +462,10 @@ impl Pair {
         Ok(Pair { chain, key })
     }
 
-    /// Returns a pair of PEM texts.
+    /// Makes a pair from PEM texts.
     ///
     /// # Errors
-    /// They are none: which, and why.
+    /// One of the texts is not valid PEM: which, and why.
     pub fn from_pem(chain: &str, key: &str) -> Result<Pair, String> {
         let certificates = CertificateDer::pem_slice_iter(chain.as_bytes());
         let chain: Vec<_> = certificates
@@ -501,11 +502,11 @@ pub(crate) fn read_chain(file: &Path) -> Result<Vec<CertificateDer<'static>>, Ba
     Ok(chain)
 }
 
-/// Returns a pair for development, which no other program trusts: for these names and addresses, valid for 90
-/// days.
+/// Makes a pair for development, for these names and addresses. No other program trusts it. It is valid for
+/// 90 days.
 ///
 /// # Errors
-/// A name is none.
+/// A name is neither a DNS name nor an address.
 pub fn self_signed(names: impl IntoIterator<Item = String>) -> Result<Pair, String> {
     let text = |why: rcgen::Error| why.to_string();
     let mut parameters =

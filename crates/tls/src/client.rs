@@ -1,4 +1,4 @@
-//! The client's side: which server certificates are accepted, and with what it names itself.
+//! The client's side: which server certificates it accepts, and its own certificate.
 
 use crate::certificates::Pair;
 use crate::error::TlsError;
@@ -12,12 +12,12 @@ use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-/// Which server certificates are accepted.
+/// The server certificates that a client accepts.
 #[derive(Clone, Debug)]
 pub enum Trust {
-    /// Those that one of these has signed.
+    /// Certificates that one of these authorities has signed.
     Roots(Vec<CertificateDer<'static>>),
-    /// Those that one of these has signed, and these themselves, for the names in them.
+    /// Certificates that one of these has signed, and these themselves, for the names in them.
     Given(Vec<CertificateDer<'static>>),
     /// Any: neither the name nor the chain is verified.
     Any,
@@ -26,14 +26,14 @@ pub enum Trust {
 /// A client's own certificate.
 pub type Identity = Pair;
 
-/// What a client is made with.
+/// Settings of a client.
 #[derive(Clone, Debug)]
 pub struct ClientSettings {
     /// Which certificates it accepts.
     pub trust: Trust,
-    /// Its own, for servers that ask for one.
+    /// Its own certificate, for servers that request one.
     pub identity: Option<Identity>,
-    /// The protocols it offers, the best one first.
+    /// The application protocols it offers (ALPN), in order of preference.
     pub alpn: Vec<Vec<u8>>,
 }
 
@@ -44,7 +44,7 @@ impl ClientSettings {
     }
 }
 
-/// Makes sessions with servers. Clones share what is remembered of servers, so that sessions are resumed.
+/// Makes sessions with servers. Clones share the session cache, so that sessions are resumed.
 #[derive(Clone)]
 pub struct Client {
     config: Arc<ClientConfig>,
@@ -60,7 +60,7 @@ impl Client {
     /// Makes a client with these settings.
     ///
     /// # Errors
-    /// None of the certificates to trust can be used, or not its own.
+    /// None of the trusted certificates can be used, or the client's own cannot.
     pub fn new(settings: ClientSettings) -> Result<Client, TlsError> {
         let provider = crate::provider();
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
@@ -68,7 +68,7 @@ impl Client {
             .map_err(|why| TlsError::of(&why, false))?;
         let store = |certificates: &[CertificateDer<'static>]| {
             let mut roots = RootCertStore::empty();
-            // The system's store may hold some that cannot be used.
+            // Some certificates of the system's store may be unusable.
             match roots.add_parsable_certificates(certificates.iter().cloned()).0 {
                 0 => Err(TlsError::settings("no certificate to trust was found")),
                 _ => Ok(roots),
@@ -95,7 +95,7 @@ impl Client {
         Ok(Client { config: Arc::new(config) })
     }
 
-    /// Returns the client that programs have unless they say otherwise: it trusts what this system trusts.
+    /// Returns the client that programs use by default: it trusts the certificates that this system trusts.
     ///
     /// # Errors
     /// This system has no certificates: install `ca-certificates`, or give some.
@@ -112,7 +112,7 @@ impl Client {
         made.clone()
     }
 
-    /// Returns the same client with other protocols to offer.
+    /// Returns a client with the same settings and session cache that offers other protocols.
     #[must_use]
     pub fn with_alpn(&self, protocols: &[&[u8]]) -> Client {
         let mut config = (*self.config).clone();
@@ -128,7 +128,7 @@ impl Client {
     /// Begins a session with a server of this name or address.
     ///
     /// # Errors
-    /// It is neither.
+    /// `host` is neither.
     pub fn begin(&self, host: &str) -> Result<Session, TlsError> {
         let name = ServerName::try_from(bare(host).to_owned())
             .map_err(|_| TlsError::settings(format!("{host:?} is neither a DNS name nor an address")))?;
@@ -137,8 +137,8 @@ impl Client {
     }
 }
 
-/// Returns a name, or an address without brackets and without its zone, which is of this machine (RFC 6874
-/// §4).
+/// Returns a name, or an address without its brackets and without its zone. A zone has a meaning only on this
+/// machine (RFC 6874 §4).
 fn bare(host: &str) -> &str {
     let host = host.trim_matches(['[', ']']);
     host.split_once('%').map_or(host, |(address, _)| address)
@@ -152,9 +152,9 @@ impl fmt::Debug for Client {
 
 /// Accepts what the given certificates have signed, and the given certificates themselves.
 ///
-/// A certificate that was made with `openssl req -x509` may say that it is an authority, and an authority is
-/// no server to webpki. It is accepted where the server shows one that was given, byte for byte, as curl
-/// does. That its times are valid has been verified then: webpki does so before.
+/// A certificate made with `openssl req -x509` may be marked as an authority, which webpki refuses as a
+/// server certificate. It is accepted if the server presents a given certificate byte for byte, as curl does.
+/// Its validity period has been verified by then: webpki checks it first.
 #[derive(Debug)]
 struct Given {
     chains: Arc<WebPkiServerVerifier>,

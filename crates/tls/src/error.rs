@@ -1,9 +1,9 @@
-//! Why a session failed or cannot begin, in words and as a kind that programs can act on.
+//! Why a session failed or cannot begin: as text, and as a kind that programs can match on.
 
 use rustls::{CertificateError as Bad, OtherError};
 use std::fmt;
 
-/// What went wrong with a session or its settings.
+/// An error of a session or of its settings.
 #[derive(Clone, Debug)]
 pub struct TlsError {
     kind: TlsErrorKind,
@@ -14,9 +14,9 @@ pub struct TlsError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TlsErrorKind {
-    /// The bytes are no TLS: most often the peer speaks plain HTTP.
+    /// The bytes are not TLS: most often the peer speaks plain HTTP.
     NotTls,
-    /// The peer's certificate is signed by no authority that is trusted.
+    /// No trusted authority has signed the peer's certificate.
     UnknownIssuer,
     /// The peer's certificate is for another name.
     WrongName,
@@ -24,21 +24,21 @@ pub enum TlsErrorKind {
     NotValidNow,
     /// The peer's certificate was revoked.
     Revoked,
-    /// The list of revoked certificates that would tell has expired.
+    /// The list of revoked certificates for the peer's certificate has expired.
     ListExpired,
-    /// The peer shows the certificate of an authority as its own, and it is not among those that are trusted.
+    /// The peer presents an authority's certificate as its own, and that is not among the trusted ones.
     Authority,
     /// The peer's certificate cannot be accepted for another reason.
     BadCertificate,
     /// A client certificate is required, and the client sent none.
     NoCertificate,
-    /// The peer refused, and said so by an alert.
+    /// The peer refused with an alert.
     Alert,
     /// The two sides have no version, cipher suite, key exchange or protocol in common.
     NothingInCommon,
     /// No certificate for the name that the client asked for.
     NoCertificateForName,
-    /// A setting is wrong: a name that is none, a key that cannot be used, no certificate to trust.
+    /// A setting is wrong: an invalid name, an unusable key, no trusted certificate.
     Settings,
     /// The peer breaks the protocol, or a record was changed on its way.
     Protocol,
@@ -70,12 +70,12 @@ impl TlsError {
         TlsError { kind: TlsErrorKind::Settings, text: text.into() }
     }
 
-    /// Returns what went wrong, without the word before it.
+    /// Returns what went wrong, without the prefix.
     pub fn detail(&self) -> &str {
         &self.text
     }
 
-    /// Returns what kind of failure it is.
+    /// Returns the kind of the failure.
     pub fn kind(&self) -> TlsErrorKind {
         self.kind
     }
@@ -129,7 +129,7 @@ impl TlsError {
     }
 }
 
-/// Returns why a certificate is not accepted, without names of Rust's types and numbers of seconds.
+/// Returns why a certificate is not accepted, without names of Rust types and numbers of seconds.
 fn in_words(bad: &Bad) -> String {
     match bad {
         Bad::UnknownIssuer | Bad::BadSignature => {
@@ -159,7 +159,7 @@ fn name_in(listed: &str) -> &str {
     name.unwrap_or(listed).trim_matches('"')
 }
 
-/// Returns a span in days, or in hours where it is less than two days.
+/// Returns a duration in days, or in hours if it is less than two days.
 fn days(seconds: u64) -> String {
     match seconds / 3600 {
         hours @ 48.. => format!("{} days", hours / 24),
@@ -168,12 +168,12 @@ fn days(seconds: u64) -> String {
     }
 }
 
-/// Returns whether webpki has refused a certificate for this reason, which rustls has no name for.
+/// Returns whether webpki refused a certificate for this reason, for which rustls has no name.
 fn is(why: &OtherError, reason: &webpki::Error) -> bool {
     why.0.downcast_ref() == Some(reason)
 }
 
-/// How rustls says that a resolver gave no certificate.
+/// The text of rustls's error when a resolver returned no certificate.
 const NO_CERTIFICATE: &str = "no server certificate chain resolved";
 
 impl fmt::Display for TlsError {

@@ -1,4 +1,4 @@
-//! What is known of a session once its handshake is over.
+//! Facts about a session after its handshake.
 
 use crate::names::Names;
 use std::fmt;
@@ -35,11 +35,11 @@ impl fmt::Display for ProtocolVersion {
 pub enum HandshakeKind {
     /// With certificates and signatures.
     Full,
-    /// A session that was there before was resumed.
+    /// An earlier session was resumed.
     Resumed,
 }
 
-/// What two sides have agreed on.
+/// Parameters that both sides have agreed on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Info {
@@ -60,10 +60,10 @@ pub struct Info {
 }
 
 impl Info {
-    /// Returns whether a request for `host` belongs on this session: the certificate covers the host, or it
-    /// is the name that the client asked for and accepted. A client that asked for no name may ask for
-    /// addresses. If not, the answer is 421 (RFC 9110 §15.5.20): the client reached this server by a name of
-    /// another site.
+    /// Returns whether a request for `host` belongs on this session. It does if the certificate covers the
+    /// host, or if the host is the name that the client requested (SNI). A client that sent no name may
+    /// request addresses. Otherwise the answer is 421 (RFC 9110 §15.5.20): the client reached this server by
+    /// the name of another site.
     pub fn covers(&self, host: &str) -> bool {
         let bare = host.strip_suffix('.').unwrap_or(host);
         let asked = match &self.server_name {

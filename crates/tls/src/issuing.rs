@@ -1,7 +1,7 @@
-//! What a client of a certificate authority needs: a request for a certificate, the certificate that answers
-//! a TLS-ALPN-01 challenge, and what an issued certificate says of itself.
+//! Certificates for a client of a certificate authority: the request, the certificate that answers a
+//! TLS-ALPN-01 challenge, and the contents of an issued certificate.
 //!
-//! Nothing is sent here: the protocol with the authority is in the crate `acme`.
+//! This module sends nothing: the protocol with the authority is in the crate `acme`.
 
 use crate::certificates::{self, Pair};
 use crate::names::Names;
@@ -19,17 +19,17 @@ pub struct CertificateRequest {
     pub key_pem: String,
 }
 
-/// What an issued certificate says of itself.
+/// Contents of an issued certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Issued {
     /// Its names.
     pub names: Arc<Names>,
-    /// From when on it is valid.
+    /// Start of its validity.
     pub begins: SystemTime,
-    /// Until when it is valid.
+    /// End of its validity.
     pub expires: SystemTime,
-    /// Identifies the authority's key, if the certificate has that extension.
+    /// Identifier of the authority's key, if the certificate has that extension.
     pub authority_key_id: Option<Vec<u8>>,
     /// Its serial number, as the bytes of its DER.
     pub serial: Vec<u8>,
@@ -38,11 +38,11 @@ pub struct Issued {
 /// Makes a request for a certificate with these names and addresses, and a new key for it.
 ///
 /// # Errors
-/// A name is none.
+/// A name is neither a DNS name nor an address.
 pub fn request_certificate(names: &[String]) -> Result<CertificateRequest, String> {
     let text = |why: rcgen::Error| why.to_string();
     let mut parameters = CertificateParams::new(names.to_vec()).map_err(text)?;
-    // A common name that is not among the names would be refused, and none is needed.
+    // A common name that is not among the names would be refused, and a certificate needs none.
     parameters.distinguished_name = DistinguishedName::new();
     let key = KeyPair::generate().map_err(text)?;
     let request = parameters.serialize_request(&key).map_err(text)?;
@@ -53,7 +53,7 @@ pub fn request_certificate(names: &[String]) -> Result<CertificateRequest, Strin
 /// `digest` is the SHA-256 of the key authorization.
 ///
 /// # Errors
-/// The name is none.
+/// The name is neither a DNS name nor an address.
 pub fn challenge_pair(name: &str, digest: &[u8; 32]) -> Result<Pair, String> {
     let text = |why: rcgen::Error| why.to_string();
     let mut parameters = CertificateParams::new(vec![name.to_owned()]).map_err(text)?;
@@ -70,10 +70,10 @@ pub fn challenge_pair(name: &str, digest: &[u8; 32]) -> Result<Pair, String> {
     })
 }
 
-/// Reads what a certificate says of itself, and verifies that its key is that of the pair.
+/// Reads the contents of a certificate, and verifies that the pair's key belongs to it.
 ///
 /// # Errors
-/// It cannot be read, or the key is another's.
+/// The certificate cannot be read, or the key belongs to another one.
 pub fn examine(pair: &Pair) -> Result<Issued, String> {
     let usable = certificates::usable(pair.clone(), None)?;
     let first = pair.chain.first().ok_or("there is no certificate in it")?;

@@ -1,14 +1,15 @@
 //! TLS as bytes in and bytes out, without I/O: sessions, certificates by name, tickets, client certificates.
 //!
-//! [`Session`] is one connection's state: [`receive`](Session::receive) takes the peer's bytes and gives out
-//! what they mean and what has to be sent, [`seal`](Session::seal) makes records of bytes. Buffers are the
-//! caller's, so an idle session holds none. [`Server`] makes sessions for accepted connections and takes new
-//! certificates while it does; [`Client`] makes them for connections to servers.
+//! [`Session`] is the state of one connection. [`receive`](Session::receive) takes the peer's bytes, and
+//! returns the plaintext and the bytes to be sent. [`seal`](Session::seal) makes records of plaintext.
+//! Buffers are the caller's, so an idle session holds none. [`Server`] makes sessions for accepted
+//! connections and can replace its certificates meanwhile. [`Client`] makes sessions for connections to
+//! servers.
 //!
-//! TLS 1.2 and 1.3 are spoken, by rustls with aws-lc-rs. This crate alone knows rustls's interface; nothing
-//! of it is in a signature here except the types of certificates. There is no 0-RTT data: a replayed request
-//! would make retries and limits wrong. There is no kernel TLS: the kernels of our machines have it switched
-//! off, so it could not be tested.
+//! TLS 1.2 and 1.3 are implemented by rustls with aws-lc-rs. Only this crate uses rustls's interface; no
+//! signature here names it, except for the types of certificates. 0-RTT data is not supported: a replayed
+//! request would break retries and limits. Kernel TLS is not supported: it could not be tested, because the
+//! kernels of the test machines have it switched off.
 //!
 //! Start at `session.rs`, then `server.rs`.
 #![forbid(unsafe_code)]

@@ -30,8 +30,8 @@ impl Names {
         self.dns.iter().map(|name| &**name)
     }
 
-    /// Returns whether `host` is covered: a DNS name in any case, or an address, with or without brackets. A
-    /// `*` stands for one label.
+    /// Returns whether the certificate covers `host`: a DNS name in any case, or an address, with or without
+    /// brackets. A `*` stands for one label.
     pub fn covers(&self, host: &str) -> bool {
         if let Ok(address) = host.trim_matches(['[', ']']).parse::<IpAddr>() {
             return self.addresses.contains(&address);
@@ -46,7 +46,7 @@ impl Names {
         self.dns().any(covers)
     }
 
-    /// Returns the first name, to call the certificate by.
+    /// Returns the first name, as the certificate's title.
     pub(crate) fn first(&self) -> Option<String> {
         let address = || self.addresses.first().map(IpAddr::to_string);
         self.dns.first().map(|name| name.to_string()).or_else(address)

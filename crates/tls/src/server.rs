@@ -1,10 +1,11 @@
-//! The server's side: certificates by name, client certificates, tickets; replaced as a whole while it
-//! serves.
+//! The server's side: certificates by name, client certificates, and tickets. They can be replaced as a whole
+//! while the server runs.
 //!
-//! What sessions are made with is a snapshot behind a lock that is held for as long as it takes to clone a
-//! pointer. [`Server::refresh`] looks at the files again and swaps the snapshot; sessions that have begun
-//! keep theirs. The ticketer goes from snapshot to snapshot, so that clients resume across reloads, unless
-//! the rules for client certificates change: a ticket carries a client that was verified under the old ones.
+//! Sessions are made from a snapshot, behind a lock that is held only while a pointer is cloned.
+//! [`Server::refresh`] checks the files again and swaps the snapshot. Sessions that have begun keep the old
+//! one. The ticketer moves from snapshot to snapshot, so that clients resume across reloads. It is replaced
+//! if the rules for client certificates change, because a ticket carries a client that was verified under the
+//! old ones.
 
 use crate::certificates::{self, BadPair, CertificateInfo, Pair, Place, Store, Usable, pem_words};
 use crate::error::TlsError;
@@ -25,22 +26,22 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::SystemTime;
 
-/// What a server's TLS is made with.
+/// Settings of a server's TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServerSettings {
     /// Where certificates come from.
     pub places: Vec<Place>,
-    /// What a client gets that asks for a name without a certificate, or for none.
+    /// Answer to a client that asks for a name without a certificate, or for no name.
     pub unknown_name: UnknownName,
-    /// The protocols that are spoken, the best one first.
+    /// The application protocols it accepts (ALPN), in order of preference.
     pub alpn: Vec<Vec<u8>>,
-    /// Whether clients name themselves.
+    /// Client certificates; `None` if they are not requested.
     pub client: Option<ClientAuth>,
-    /// Where keys of tickets come from.
+    /// Source of the ticket keys.
     pub tickets: Tickets,
-    /// Certificates are given later ([`Server::set_given`]): none at the start is no error, and handshakes
-    /// are refused until there is one.
+    /// Certificates are given later ([`Server::set_given`]). An empty set at the start is then no error, and
+    /// handshakes are refused until there is one.
     pub awaits: bool,
 }
 
@@ -58,7 +59,7 @@ impl ServerSettings {
     }
 }
 
-/// What a client gets that asks for a name without a certificate.
+/// Answer to a client that asks for a name without a certificate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UnknownName {
     /// The first certificate.
@@ -68,22 +69,22 @@ pub enum UnknownName {
     Refuse,
 }
 
-/// Client certificates.
+/// Settings of client certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientAuth {
     /// A PEM file with the authorities that sign the certificates of clients.
     pub authorities: PathBuf,
-    /// A client without a certificate is refused.
+    /// Whether a client without a certificate is refused.
     pub required: bool,
-    /// PEM or DER files with revoked certificates. With any, each authority of a client's chain needs a list
-    /// that has not expired.
+    /// PEM or DER files with revoked certificates (CRLs). If there is any, each authority of a client's chain
+    /// needs a list that has not expired.
     pub revoked: Vec<PathBuf>,
 }
 
-/// Where keys of tickets come from.
+/// Source of the ticket keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Tickets {
-    /// Random ones, of this process alone.
+    /// Random keys of this process.
     #[default]
     Memory,
     /// Derived from a file with at least 32 bytes that several machines share.
@@ -92,31 +93,31 @@ pub enum Tickets {
     Off,
 }
 
-/// Makes sessions for accepted connections. One is shared by all workers.
+/// Makes sessions for accepted connections. All workers share one.
 pub struct Server {
     current: RwLock<Arc<Snapshot>>,
     store: Mutex<Kept>,
     challenges: Arc<Challenges>,
 }
 
-/// What sessions are made with.
+/// The configuration that sessions are made with.
 struct Snapshot {
     config: Arc<ServerConfig>,
-    /// The same with HTTP/2 before the other protocols.
+    /// The same configuration, with HTTP/2 before the other protocols.
     with_http2: Arc<ServerConfig>,
     certificates: Vec<CertificateInfo>,
 }
 
-/// What a refresh compares with.
+/// State that a refresh compares with.
 struct Kept {
     settings: ServerSettings,
     store: Store,
-    /// Pairs that no file holds.
+    /// Pairs that were given in memory.
     given: Vec<Arc<Usable>>,
     ticketer: Option<Arc<dyn ProducesTickets>>,
     client: Option<ClientFiles>,
     secret: Option<Vec<u8>>,
-    /// Told last.
+    /// Unusable files of client certificates and ticket keys, as the last refresh found them.
     told: Vec<BadPair>,
     expired: Vec<Expired>,
 }
@@ -127,16 +128,16 @@ struct ClientFiles {
     authorities: Vec<u8>,
     revoked: Vec<Vec<u8>>,
     required: bool,
-    /// When each file with revoked certificates expires, if it does.
+    /// When each file with revoked certificates expires, if it has an expiry.
     ends: Vec<Option<SystemTime>>,
 }
 
-/// A file with something in it that has expired and is in force all the same.
+/// A file with a certificate or list that has expired and is still in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expired {
     /// The file.
     pub file: PathBuf,
-    /// What has expired, and what follows from it.
+    /// What has expired, and the consequence.
     pub what: &'static str,
 }
 
@@ -146,22 +147,22 @@ impl fmt::Display for Expired {
     }
 }
 
-/// What a refresh has done.
+/// Result of a refresh.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Refreshed {
-    /// Whether sessions are made with something else from now on.
+    /// Whether new sessions are made with a different configuration.
     pub changed: bool,
-    /// Files that cannot be used; what was there before stays in force.
+    /// Files that cannot be used; their previous contents stay in force.
     pub bad: Vec<BadPair>,
 }
 
 impl Server {
-    /// Reads everything for the first time. Pairs in `given` come before those of the places.
+    /// Reads all files. Pairs in `given` come before those of the places.
     ///
     /// # Errors
-    /// A file cannot be used that was named by itself, or no certificate is left. Bad pairs in folders are no
-    /// error: the second value tells them.
+    /// A file that was named by itself cannot be used, or there is no usable certificate. Bad pairs in
+    /// folders are not an error: they are in the second value.
     pub fn new(settings: ServerSettings, given: Vec<Pair>) -> Result<(Server, Vec<BadPair>), TlsError> {
         let (kept, bad) = Kept::new(settings, usable(given)?, None)?;
         let challenges = Arc::new(Challenges::default());
@@ -169,19 +170,19 @@ impl Server {
         Ok((Server { current: snapshot, store: Mutex::new(kept), challenges }, bad))
     }
 
-    /// Takes other settings, for sessions from now on. Clients resume across that unless the rules for their
-    /// certificates, or where keys of tickets come from, are others.
+    /// Replaces the settings for new sessions. Clients resume across the change, unless the rules for client
+    /// certificates or the source of the ticket keys change.
     ///
     /// # Errors
-    /// As [`new`](Self::new): then nothing changes.
+    /// As [`new`](Self::new). Nothing changes then.
     pub fn change(&self, settings: ServerSettings, given: Vec<Pair>) -> Result<Vec<BadPair>, TlsError> {
         self.take(settings, Some(usable(given)?))
     }
 
-    /// Returns the same with the pairs that are there and came from no file, such as those of ACME.
+    /// Replaces the settings, and keeps the pairs that were given in memory, such as those of ACME.
     ///
     /// # Errors
-    /// As [`new`](Self::new): then nothing changes.
+    /// As [`new`](Self::new). Nothing changes then.
     pub fn change_settings(&self, settings: ServerSettings) -> Result<Vec<BadPair>, TlsError> {
         self.take(settings, None)
     }
@@ -200,7 +201,7 @@ impl Server {
         Ok(bad)
     }
 
-    /// Looks at all files again. What has changed and can be used is in force for sessions from now on.
+    /// Checks all files again. Usable changes are in force for new sessions.
     pub fn refresh(&self) -> Refreshed {
         let mut kept = self.store.lock().unwrap_or_else(PoisonError::into_inner);
         let settings = kept.settings.clone();
@@ -216,7 +217,8 @@ impl Server {
                     None => {
                         kept.client = Some(files);
                         let (secret, client) = (kept.secret.clone(), kept.client.clone());
-                        // Without new keys: no session is resumed that was verified by other rules.
+                        // New keys, so that no session resumes that was verified under other rules. If they
+                        // cannot be made, no session resumes.
                         kept.ticketer =
                             ticketer(&settings.tickets, secret, None, client.as_ref()).unwrap_or_default();
                         refreshed.changed = true;
@@ -259,10 +261,10 @@ impl Server {
         refreshed
     }
 
-    /// Replaces the pairs that came from no file, such as those of ACME.
+    /// Replaces the pairs that were given in memory, such as those of ACME.
     ///
     /// # Errors
-    /// One cannot be used: then nothing changes.
+    /// A pair cannot be used. Nothing changes then.
     pub fn set_given(&self, given: Vec<Pair>) -> Result<(), TlsError> {
         let usable = usable(given)?;
         let mut kept = self.store.lock().unwrap_or_else(PoisonError::into_inner);
@@ -279,7 +281,7 @@ impl Server {
         }
     }
 
-    /// Answers the TLS-ALPN-01 challenge of this name with this pair, or no more (RFC 8737).
+    /// Sets the pair that answers the TLS-ALPN-01 challenge of this name (RFC 8737); `None` removes it.
     ///
     /// # Errors
     /// The pair cannot be used.
@@ -293,7 +295,7 @@ impl Server {
         Ok(())
     }
 
-    /// Tells what is in force although it has expired, each once.
+    /// Returns what has expired and is still in force. Each item is returned once.
     pub fn newly_expired(&self, now: SystemTime) -> Vec<Expired> {
         let mut all = Vec::new();
         for info in self.certificates().iter().filter(|info| info.seconds_left(now) <= 0) {
@@ -320,7 +322,7 @@ impl Server {
         self.snapshot().certificates.clone()
     }
 
-    /// Returns what it was made with.
+    /// Returns the settings.
     pub fn settings(&self) -> ServerSettings {
         self.store.lock().unwrap_or_else(PoisonError::into_inner).settings.clone()
     }
@@ -332,13 +334,13 @@ impl Server {
     /// Begins a session for a connection that was accepted.
     ///
     /// # Errors
-    /// The settings do not go together.
+    /// rustls refuses the configuration.
     pub fn begin(&self) -> Result<Session, TlsError> {
         let session = UnbufferedServerConnection::new(Arc::clone(&self.snapshot().config));
         session.map(Session::server).map_err(|why| TlsError::of(&why, false))
     }
 
-    /// Returns the same where HTTP/2 is spoken besides the protocols of the settings, and preferred.
+    /// Begins a session that also accepts HTTP/2, preferred to the protocols of the settings.
     ///
     /// # Errors
     /// As [`begin`](Self::begin).
@@ -354,7 +356,7 @@ impl fmt::Debug for Server {
     }
 }
 
-/// Makes pairs usable that came from no file.
+/// Makes pairs usable that were given in memory.
 fn usable(pairs: Vec<Pair>) -> Result<Vec<Arc<Usable>>, TlsError> {
     let one = |pair| certificates::usable(pair, None).map(Arc::new).map_err(TlsError::settings);
     pairs.into_iter().map(one).collect()
@@ -421,7 +423,7 @@ impl Kept {
         match &self.ticketer {
             Some(ticketer) => {
                 config.ticketer = Arc::clone(ticketer);
-                // Tickets hold everything: nothing is kept here.
+                // Tickets hold the whole session, so the server stores none.
                 config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
             }
             None => {
@@ -479,7 +481,7 @@ impl ClientFiles {
             required: settings.required,
             ends: Vec::new(),
         };
-        // Lists may have millions of lines: they are taken apart where they are new.
+        // Lists may have millions of lines, so they are parsed only when they are new.
         if before.is_some_and(|before| {
             before.authorities == files.authorities
                 && before.revoked == files.revoked
@@ -495,7 +497,7 @@ impl ClientFiles {
         Ok(Some(files))
     }
 
-    /// Returns a list that has expired, in place of one that has not.
+    /// Returns a list that has expired and would replace one that has not.
     fn is_older_than(
         &self,
         before: Option<&ClientFiles>,
@@ -527,7 +529,7 @@ impl ClientFiles {
         }
         let mut builder =
             WebPkiClientVerifier::builder_with_provider(Arc::new(roots), crate::provider()).with_crls(all);
-        // What was revoked since a list expired is in no list here.
+        // An expired list lacks certificates that were revoked after its expiry.
         builder = builder.enforce_revocation_expiration();
         if !self.required {
             builder = builder.allow_unauthenticated();
@@ -574,7 +576,7 @@ struct Challenges(RwLock<HashMap<String, Arc<CertifiedKey>>>);
 /// Certificates by name.
 struct Table {
     exact: HashMap<String, Vec<Choice>>,
-    /// By what is behind `*.`.
+    /// Certificates of `*.NAME`, by `NAME`.
     starred: HashMap<String, Vec<Choice>>,
     first: Vec<Choice>,
     challenges: Arc<Challenges>,
@@ -605,13 +607,13 @@ impl Table {
                 map.entry(name.to_owned()).or_default().push(choice(usable));
             }
         }
-        // ECDSA signatures cost a tenth of RSA ones: such a key is chosen for clients that know them.
+        // ECDSA signatures cost a tenth of RSA ones, so ECDSA keys come first for clients that support them.
         let cheap = |choice: &Choice| choice.key.key.algorithm() == SignatureAlgorithm::RSA;
         table.exact.values_mut().chain(table.starred.values_mut()).for_each(|all| all.sort_by_key(cheap));
         if unknown == UnknownName::First
             && let Some(first) = all.first()
         {
-            // Another key for the same names may suit a client that this one does not.
+            // Another key for the same names may suit a client that does not support this one.
             let same = all.iter().filter(|usable| usable.info.names == first.info.names);
             table.first = same.map(|usable| choice(usable)).collect();
         }
@@ -626,7 +628,8 @@ impl Table {
         });
         let all = of_name.unwrap_or(&self.first);
         let suits = |choice: &&Choice| choice.key.key.choose_scheme(hello.signature_schemes()).is_some();
-        // One that was renewed under another name, and left there.
+        // Expired certificates come last: a certificate may have been renewed under another name and left
+        // there.
         let now = SystemTime::now();
         let lives = |choice: &&Choice| choice.expires > now;
         let living = all.iter().filter(lives).find(suits);
@@ -645,12 +648,12 @@ impl ResolvesServerCert for Resolver {
         let name = hello.server_name().map(str::to_ascii_lowercase);
         let offers = |protocol: &[u8]| hello.alpn().is_some_and(|mut all| all.any(|one| one == protocol));
         if offers(crate::ALPN_ACME) {
-            // An authority offers nothing else (RFC 8737 §3).
+            // An authority offers no other protocol (RFC 8737 §3).
             if hello.alpn().is_some_and(|all| all.count() == 1) {
                 let all = self.table.challenges.0.read().unwrap_or_else(PoisonError::into_inner);
                 return all.get(name.as_deref().unwrap_or_default()).cloned();
             }
-            // The protocol is for challenges only (§4), and would be chosen if none of ours is offered.
+            // The protocol is for challenges only (§4). It would be chosen if the client offers none of ours.
             if !self.alpn.iter().any(|protocol| offers(protocol)) {
                 return None;
             }
@@ -676,11 +679,10 @@ impl fmt::Debug for Table {
     }
 }
 
-/// What a client asked for, on its way from where rustls asks for a certificate to the session that it is
-/// about.
+/// What a client asked for, on its way from rustls's certificate resolver to the session.
 ///
-/// The resolver is called within the session's `process`, on the same thread, and the session takes the note
-/// right behind that: no other session's can be there.
+/// The resolver is called within the session's `process`, on the same thread. The session takes the note
+/// right after that, so the note cannot belong to another session.
 pub(crate) mod hello {
     use super::{Arc, Names};
     use std::cell::Cell;

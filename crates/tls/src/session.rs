@@ -1,7 +1,7 @@
 //! One connection's TLS: the peer's bytes in, plaintext and records out.
 //!
-//! Records are opened in the caller's buffer. Only the beginning of a record that has not come whole is kept
-//! here, so that a session that waits between records holds no buffer. Start at [`Session::receive`].
+//! Records are decrypted in the caller's buffer. The session keeps only the beginning of an incomplete
+//! record, so a session that waits between records holds no buffer. Start at [`Session::receive`].
 
 use crate::error::TlsError;
 use crate::info::{HandshakeKind, Info, ProtocolVersion};
@@ -13,22 +13,22 @@ use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedS
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 
-/// Most bytes of plaintext in one record (RFC 8446 §5.1).
+/// Maximum plaintext of one record in bytes (RFC 8446 §5.1).
 const RECORD_BYTES: usize = 16 * 1024;
 
-/// More than a record has besides its plaintext, in any version and cipher suite.
+/// Upper bound for the bytes of a record besides its plaintext, in any version and cipher suite.
 const RECORD_EXTRA: usize = 64;
 
-/// One connection's TLS.
+/// The TLS state of one connection.
 pub struct Session {
     side: Side,
-    /// The beginning of a record; empty while none is incomplete.
+    /// The beginning of an incomplete record; empty if there is none.
     held: Vec<u8>,
     hello: Option<Box<Hello>>,
-    /// The peer has said that it sends no more.
+    /// The peer has sent `close_notify`.
     ended: bool,
     closed: bool,
-    /// Nothing is asked of rustls any more.
+    /// The session has failed: rustls is not called any more.
     failed: bool,
 }
 
@@ -37,8 +37,8 @@ enum Side {
     Client(Box<UnbufferedClientConnection>),
 }
 
-/// Records to be sent. Its memory can be used again without being cleared, so that sealing does not fill a
-/// buffer with zeros that it then overwrites.
+/// Records to be sent. Their memory can be reused without being cleared, so that sealing does not zero a
+/// buffer that it then overwrites.
 #[derive(Debug, Default)]
 pub struct Output {
     /// INVARIANT: `end <= bytes.len()`.
@@ -52,12 +52,12 @@ impl Output {
         Output { bytes, end: 0 }
     }
 
-    /// Returns how many bytes there are to be sent.
+    /// Returns the number of bytes to be sent.
     pub fn len(&self) -> usize {
         self.end
     }
 
-    /// Returns whether there are none.
+    /// Returns whether there is nothing to be sent.
     pub fn is_empty(&self) -> bool {
         self.end == 0
     }
@@ -90,16 +90,16 @@ impl Output {
 }
 
 thread_local! {
-    /// Memory for records that come in several pieces.
+    /// Spare memory for records that arrive in several pieces.
     static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Spare buffers for incomplete records that a thread keeps.
+/// Maximum number of spare buffers that a thread keeps.
 const SPARE_MAX: usize = 4;
 
 /// How [`drive`] ended.
 enum Driven {
-    /// The peer's bytes are used up, as far as whole records go.
+    /// All complete records of the peer are consumed.
     Read,
     /// Handshake messages are awaited.
     Blocked,
@@ -107,7 +107,7 @@ enum Driven {
     Closed,
 }
 
-/// What the two sides have in common, which rustls has no name for.
+/// The common interface of both sides, for which rustls has no trait.
 trait Records {
     type Data;
     fn process<'c, 'i>(&'c mut self, input: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, Self::Data>;
@@ -134,7 +134,7 @@ impl Records for UnbufferedClientConnection {
     }
 }
 
-/// Takes whole records off the front of `input`, `used` bytes in all.
+/// Consumes complete records at the front of `input`, `used` bytes in all.
 fn drive<R: Records>(
     records: &mut R,
     input: &mut [u8],
@@ -161,13 +161,13 @@ fn drive<R: Records>(
                     out.end += data.encode(room).map_err(|why| rustls::Error::General(why.to_string()))?;
                 }
             }
-            // What is in `out` is sent in order: for the protocol it has gone.
+            // The caller sends `out` in order, so for rustls these bytes are sent.
             ConnectionState::TransmitTlsData(data) => data.done(),
             ConnectionState::PeerClosed => *ended = true,
             ConnectionState::Closed => driven = Some(Driven::Closed),
             ConnectionState::WriteTraffic(_) => driven = Some(Driven::Read),
             ConnectionState::BlockedHandshake => driven = Some(Driven::Blocked),
-            // Early data: the settings accept none.
+            // Early data, which the settings never accept.
             _ => return Err(rustls::Error::General("data came that nothing was to be sent as".to_owned())),
         }
         *used += discard;
@@ -177,10 +177,10 @@ fn drive<R: Records>(
     }
 }
 
-/// What is left to be said after an error: the alert. `rest` is what the error has left of the peer's bytes.
+/// Writes the alert after an error. `rest` is what the error has left of the peer's bytes.
 ///
-/// Not more often than there is something: rustls would look at the same bytes again, fail again, and panic
-/// because one fatal alert is enough.
+/// Continues only while rustls has something to write. Otherwise it would parse the same bytes again, fail
+/// again, and panic because it sends one fatal alert at most.
 fn last_words<R: Records>(records: &mut R, rest: &mut [u8], out: &mut Output) {
     while records.common().wants_write() {
         let ConnectionState::EncodeTlsData(mut data) = (match records.process(rest).state {
@@ -199,8 +199,8 @@ fn last_words<R: Records>(records: &mut R, rest: &mut [u8], out: &mut Output) {
     }
 }
 
-/// Seals `bytes`, or with `None` says that no more is sent. `held` is what was received and is not used up:
-/// rustls keeps places in it, and panics where it is missing.
+/// Seals `bytes`; with `None` appends `close_notify`. `held` is what was received and is not consumed: rustls
+/// keeps positions in it, and panics if it is missing.
 fn seal_with<R: Records>(
     records: &mut R,
     held: &mut Vec<u8>,
@@ -276,12 +276,12 @@ impl Session {
         Session { side, held: Vec::new(), hello: None, ended: false, closed: false, failed: false }
     }
 
-    /// Takes the peer's bytes, all of them. Plaintext is appended to `plain`, and what has to be sent, of the
-    /// handshake most often, to `out`. The bytes in `input` are overwritten. A client begins with no bytes.
+    /// Consumes all of the peer's bytes. Appends plaintext to `plain`, and bytes to be sent (mostly of the
+    /// handshake) to `out`. The bytes in `input` are overwritten. A client begins with no bytes.
     ///
     /// # Errors
-    /// The peer is no TLS peer, is not accepted, or breaks the protocol. What came before is in `plain` all
-    /// the same; `out` has the alert, which the peer ought to get. The session is of no further use.
+    /// The bytes are not TLS, the peer is not accepted, or it breaks the protocol. Plaintext from before the
+    /// error is in `plain`; `out` has the alert, which should be sent. The session cannot be used afterwards.
     pub fn receive(
         &mut self,
         input: &mut [u8],
@@ -353,7 +353,7 @@ impl Session {
     /// Appends records with `bytes` to `out`.
     ///
     /// # Errors
-    /// The handshake is not over, the session has failed, or is closed.
+    /// The handshake has not completed, or the session has failed or is closed.
     pub fn seal(&mut self, bytes: &[u8], out: &mut Output) -> Result<(), TlsError> {
         if bytes.is_empty() {
             return Ok(());
@@ -373,18 +373,18 @@ impl Session {
         }
     }
 
-    /// Says that no more is sent (`close_notify`): appends that to `out`, once. Before the end of the
-    /// handshake, and on a session that has failed, there is nothing to be said.
+    /// Appends the end of this side's data (`close_notify`) to `out`, once. Appends nothing before the end of
+    /// the handshake, and on a session that has failed.
     pub fn close(&mut self, out: &mut Output) {
         if std::mem::replace(&mut self.closed, true) || self.failed || self.is_handshaking() {
             return;
         }
         let (held, ended) = (&mut self.held, &mut self.ended);
-        // Failed before: the alert has been said.
+        // On an error the session has failed before, and its alert was written.
         let _ = each_side!(&mut self.side, records => seal_with(records, held, None, ended, out));
     }
 
-    /// Returns whether the handshake is not over yet.
+    /// Returns whether the handshake has not completed yet.
     pub fn is_handshaking(&self) -> bool {
         match &self.side {
             Side::Server(records) => records.is_handshaking(),
@@ -392,8 +392,8 @@ impl Session {
         }
     }
 
-    /// Returns whether the peer has said that it sends no more. Without that, the end of the connection is no
-    /// end of what was said on it: an attacker on the path may have cut it.
+    /// Returns whether the peer has ended its data (`close_notify`). Without that, the data may be truncated
+    /// at the end of the connection: an attacker on the path can close it.
     pub fn has_ended(&self) -> bool {
         self.ended
     }
@@ -403,7 +403,7 @@ impl Session {
         self.held.len()
     }
 
-    /// Returns whether the session was resumed, once the handshake is over.
+    /// Returns whether the session was resumed; `false` before the end of the handshake.
     pub fn is_resumed(&self) -> bool {
         self.common().handshake_kind() == Some(rustls::HandshakeKind::Resumed)
     }
@@ -415,8 +415,8 @@ impl Session {
         }
     }
 
-    /// Returns what was agreed on; `None` before the end of the handshake. What only that is made of is
-    /// dropped here: it is asked for once.
+    /// Returns the agreed parameters; `None` before the end of the handshake. Call it once: it drops what it
+    /// was made from.
     pub fn take_info(&mut self) -> Option<Info> {
         if self.is_handshaking() {
             return None;

@@ -21,7 +21,8 @@ pub(crate) fn text(name: &X509Name<'_>) -> Box<str> {
             let short = short_name(&id);
             text.push_str(short.unwrap_or(&id));
             text.push('=');
-            // RFC 4514 §2.4: a type in dots and digits has its bytes, as has a value that is no string.
+            // RFC 4514 §2.4: a type in dotted digits has its value as bytes, and so has a value that is not a
+            // string.
             match short.and_then(|_| string(attribute)) {
                 Some(value) => escape(&value, &mut text),
                 None => hex(attribute, &mut text),
@@ -50,7 +51,7 @@ fn string(attribute: &AttributeTypeAndValue<'_>) -> Option<String> {
     }
 }
 
-/// Writes `#` and the digits of all bytes of the value: its tag, its length, and what is in it.
+/// Writes `#` and the hexadecimal digits of the whole encoded value: tag, length and contents.
 fn hex(attribute: &AttributeTypeAndValue<'_>, text: &mut String) {
     text.push('#');
     // Writing to memory does not fail.

@@ -1,9 +1,9 @@
 //! Session tickets: how a server recognises a client that it has seen before (RFC 8446 §2.2, RFC 5077).
 //!
-//! One ticketer serves all workers and outlives reloads of certificates. Keys of its own are random and
-//! change every six hours. Machines that share a name share a file instead: keys are derived from it and from
-//! the time, so that all of them have the same ones without a word between them. A ticket carries the
-//! client's certificate, so the ticketer is replaced where the rules for those change
+//! One ticketer serves all workers and outlives reloads of certificates. By default its keys are random and
+//! change every six hours. Machines that share a name can share a file instead: keys are derived from the
+//! file and the time, so all machines have the same keys without communication. A ticket carries the client's
+//! certificate, so the ticketer is replaced when the rules for client certificates change
 //! ([`server`](crate::server)).
 
 use crate::error::TlsError;
@@ -14,22 +14,22 @@ use std::fmt;
 use std::sync::{Arc, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// How long a derived key seals tickets. It opens them as long again.
+/// How long a derived key seals tickets. It opens them for the same time again.
 const PERIOD_SECONDS: u64 = 6 * 60 * 60;
 
-/// Least bytes of a file with a secret.
+/// Minimum size of a file with a secret, in bytes.
 pub(crate) const SECRET_BYTES_MIN: usize = 32;
 
-/// Random keys, known to this process only.
+/// Makes a ticketer with random keys, known to this process only.
 pub(crate) fn random() -> Result<Arc<dyn ProducesTickets>, TlsError> {
     rustls::crypto::aws_lc_rs::Ticketer::new().map_err(|why| TlsError::of(&why, false))
 }
 
 /// Keys derived from a secret that several machines have.
 pub(crate) struct Derived {
-    /// The present secret, and the one before: its tickets are opened, and none are sealed with it.
+    /// The present secret, and the previous one, which only opens tickets.
     secrets: RwLock<(Vec<u8>, Option<Vec<u8>>)>,
-    /// What the rules for client certificates are: a ticket made under others is not opened.
+    /// The rules for client certificates. A ticket made under other rules is not opened.
     context: Vec<u8>,
 }
 
@@ -67,7 +67,7 @@ impl Derived {
         let (name, rest) = ticket.split_first_chunk::<8>()?;
         let (nonce, sealed) = rest.split_first_chunk::<NONCE_LEN>()?;
         let period = u64::from_be_bytes(*name);
-        // One ahead: the clocks of several machines differ.
+        // One period ahead is accepted, because the clocks of several machines differ.
         if period + 1 < now || period > now + 1 {
             return None;
         }

@@ -115,7 +115,8 @@ impl BufferRing {
         self.memory.start_non_null()
     }
 
-    /// Buffers that completions have taken and [`give_back`](Self::give_back) has not returned.
+    /// Returns the number of buffers that completions have taken and [`give_back`](Self::give_back) has not
+    /// returned.
     ///
     /// Counted from the completions shown to [`take`](Self::take).
     pub fn outstanding(&self) -> u16 {
@@ -191,7 +192,8 @@ impl BufferRing {
         self.offer();
     }
 
-    /// Puts a buffer in line to be returned by the next [`offer`](Self::offer): several share one store.
+    /// Prepares a buffer for the next [`offer`](Self::offer), so that several buffers share one store of the
+    /// tail.
     #[inline]
     pub fn stage(&mut self, id: u16) {
         assert!(id < self.entries, "buffer {id} of {}", self.entries);

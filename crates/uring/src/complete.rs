@@ -29,7 +29,7 @@ pub struct Cqe {
 }
 
 impl Cqe {
-    /// Returns the result with the errno made an error.
+    /// Returns the result, with a negated errno as an error.
     #[inline]
     pub fn result(&self) -> io::Result<u32> {
         if self.result < 0 { Err(io::Error::from_raw_os_error(-self.result)) } else { Ok(self.result as u32) }
@@ -52,8 +52,8 @@ impl Cqe {
         }
     }
 
-    /// Returns whether the socket had more to read when this receive ended (5.19): a hint that another would
-    /// not wait.
+    /// Returns whether the socket had more to read when this receive ended (5.19): a hint that another
+    /// receive would not wait.
     #[inline]
     pub fn socket_nonempty(&self) -> bool {
         self.flags & IORING_CQE_F_SOCK_NONEMPTY != 0
@@ -73,8 +73,8 @@ impl Cqe {
     }
 }
 
-/// Makes `EINTR` of `ERESTARTSYS`, `ERESTARTNOINTR`, `ERESTARTNOHAND` and `ERESTART_RESTARTBLOCK`
-/// (`linux/errno.h`), which are no numbers of user space.
+/// Maps `ERESTARTSYS`, `ERESTARTNOINTR`, `ERESTARTNOHAND` and `ERESTART_RESTARTBLOCK` (`linux/errno.h`),
+/// which user space does not know, to `EINTR`.
 #[inline]
 fn as_errno(result: i32) -> i32 {
     if matches!(result, -514..=-512 | -516) { -libc::EINTR } else { result }
@@ -197,8 +197,8 @@ impl<'ring> CompletionQueue<'ring> {
         self.queue.pop()
     }
 
-    /// Completions lost because the kernel could not even keep them aside (only without `IORING_FEAT_NODROP`,
-    /// before 5.5). Above zero the ring's bookkeeping is no longer true: give it up.
+    /// Returns the number of completions that the kernel lost because it could not even keep them aside (only
+    /// without `IORING_FEAT_NODROP`, before 5.5). Above zero the state of the ring is unknown: drop the ring.
     pub fn lost(&self) -> u32 {
         self.queue.guard.assert_owner();
         // SAFETY: as in `Completions::pop`. Relaxed: a counter.

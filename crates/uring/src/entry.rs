@@ -1,8 +1,9 @@
 //! A submission entry: one operation as plain data.
 //!
-//! Building one is safe, since nothing happens; handing it to the kernel is not (see [`crate::Slot::fill`]).
-//! Constructors are named after the opcode and take its arguments in the order of the system call they stand
-//! for; what an opcode shares with others (link, fixed file, buffer group, user data) is set by chaining.
+//! Building an entry is safe, since nothing happens; handing it to the kernel is not (see
+//! [`crate::Slot::fill`]). Constructors are named after the opcode and take its arguments in the order of the
+//! corresponding system call. Chained methods set what opcodes share: link, fixed file, buffer group, user
+//! data.
 //! Reference: io_uring_enter(2), one paragraph per opcode.
 
 use crate::abi::*;
@@ -42,7 +43,7 @@ impl Sqe {
         Sqe { raw }
     }
 
-    /// Returns what the completion will carry. See [`user_data`](Self::user_data).
+    /// Returns the value that the completion will carry. See [`user_data`](Self::user_data).
     pub fn user_data_bits(&self) -> u64 {
         self.raw.user_data
     }
@@ -181,11 +182,12 @@ impl Sqe {
         Sqe::new(io_uring_op::IORING_OP_SENDMSG, fd).memory(message.cast(), 1).call_flags(flags as u32)
     }
 
-    /// Makes an entry `IORING_OP_SEND_ZC` (6.0), as send(2), from where the bytes lie. Completes with the
-    /// result, and if that says `more`, a second time
-    /// ([`Cqe::is_notification`](crate::Cqe::is_notification)): until then, which may be when the peer has
-    /// acknowledged them, the bytes are named. EOPNOTSUPP on a socket that cannot, Unix ones for instance;
-    /// ENOBUFS where more memory would be in use at a time than may be locked.
+    /// Makes an entry `IORING_OP_SEND_ZC` (6.0), as send(2) without a copy if possible. Completes with the
+    /// result, and if that has `more`, a second time
+    /// ([`Cqe::is_notification`](crate::Cqe::is_notification)). The entry names the bytes, and the kernel may
+    /// read them, until then, which may be when the peer has acknowledged them. Errors: EOPNOTSUPP (a socket
+    /// without support, Unix ones for instance), ENOBUFS (more memory would be in use at a time than may be
+    /// locked).
     #[inline]
     pub fn send_zc(fd: RawFd, buffer: *const u8, bytes: u32, flags: i32) -> Sqe {
         Sqe::new(io_uring_op::IORING_OP_SEND_ZC, fd).memory(buffer, bytes).call_flags(flags as u32)
@@ -198,8 +200,8 @@ impl Sqe {
         Sqe::new(io_uring_op::IORING_OP_SENDMSG_ZC, fd).memory(message.cast(), 1).call_flags(flags as u32)
     }
 
-    /// Sets `IORING_SEND_ZC_REPORT_USAGE` (6.2), for a zero-copy send: its notification tells whether the
-    /// kernel copied all the same ([`Cqe::was_copied`](crate::Cqe::was_copied)). EINVAL before.
+    /// Sets `IORING_SEND_ZC_REPORT_USAGE` (6.2) for a zero-copy send: its notification reports whether the
+    /// kernel copied nevertheless ([`Cqe::was_copied`](crate::Cqe::was_copied)). Older kernels return EINVAL.
     #[inline]
     pub fn report_usage(mut self) -> Sqe {
         self.raw.ioprio |= IORING_SEND_ZC_REPORT_USAGE as u16;
@@ -369,7 +371,7 @@ impl Sqe {
             .call_flags(IORING_ASYNC_CANCEL_ANY | IORING_ASYNC_CANCEL_ALL)
     }
 
-    /// Returns what the completion will carry.
+    /// Sets the value that the completion will carry.
     #[inline]
     pub fn user_data(mut self, user_data: u64) -> Sqe {
         self.raw.user_data = user_data;

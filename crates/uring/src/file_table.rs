@@ -19,7 +19,7 @@ pub struct FileTable {
     places: u32,
     /// Places from here on were never taken.
     fresh: u32,
-    /// By place, of those that were: it is taken now.
+    /// For each place below `fresh`: whether it is taken now.
     taken: Vec<bool>,
     /// Emptied places, the last one on top.
     free: Vec<u32>,

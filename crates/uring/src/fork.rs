@@ -7,7 +7,7 @@
 use crate::map::Mapping;
 use std::io;
 
-/// Knows whether the current process is the one that made it.
+/// Detects whether the current process made the ring.
 #[derive(Debug)]
 pub(crate) struct ForkGuard {
     page: Mapping,
@@ -25,7 +25,7 @@ impl ForkGuard {
         Ok(ForkGuard { page, made_by })
     }
 
-    /// True in the process that made the ring.
+    /// Returns whether the current process made the ring.
     #[inline]
     pub(crate) fn is_owner(&self) -> bool {
         // SAFETY: the page is mapped in the child too (wiped, not removed), so the load is valid in both.
@@ -33,13 +33,13 @@ impl ForkGuard {
         (unsafe { self.page.start().cast::<u32>().read_volatile() }) == self.made_by
     }
 
-    /// For system calls: the error a forked child gets.
+    /// Returns the error that system calls give in a forked child.
     #[inline]
     pub(crate) fn check(&self) -> io::Result<()> {
         if self.is_owner() { Ok(()) } else { Err(io::Error::other(self.message())) }
     }
 
-    /// For access to the queues, which are not mapped in a child: stops before the fault.
+    /// Panics in a forked child, where the queues are not mapped, before an access faults.
     #[inline]
     pub(crate) fn assert_owner(&self) {
         assert!(self.is_owner(), "{}", self.message());

@@ -1,9 +1,9 @@
-//! Files that a ring must not read: those on FUSE.
+//! Files that a ring must not read: files on FUSE.
 //!
-//! The ring continues a read that answered less than was asked for. Of a file that the server has bypass the
-//! page cache (`FOPEN_DIRECT_IO`) Linux continues from where the read began: bytes of the beginning come in
-//! place of those behind, and neither the position of the file nor its end is ever reached. Seen with Linux
-//! 6.18, with `IOSQE_ASYNC` as well; a file that its reader has opened with `O_DIRECT` is read right.
+//! io_uring continues a read that returned fewer bytes than requested. If the file server bypasses the page
+//! cache (`FOPEN_DIRECT_IO`), Linux continues at the offset where the read began. Bytes of the beginning then
+//! replace later bytes, and neither the file's position nor its end is ever reached. Seen with Linux 6.18,
+//! also with `IOSQE_ASYNC`. A file that its reader has opened with `O_DIRECT` is read correctly.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 

@@ -43,7 +43,7 @@ impl Mapping {
         self.start.as_ptr()
     }
 
-    /// Returns the same, as what it always is: not null.
+    /// Returns the start as a pointer that is known not to be null.
     pub(crate) fn start_non_null(&self) -> NonNull<u8> {
         self.start
     }

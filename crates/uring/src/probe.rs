@@ -1,4 +1,4 @@
-//! Which opcodes this kernel answers to (`IORING_REGISTER_PROBE`, 5.6).
+//! Opcodes that the running kernel supports (`IORING_REGISTER_PROBE`, 5.6).
 //!
 //! An opcode that is listed may still be forbidden by a restriction or fail for the file at hand: only a
 //! trial shows that. The names are the kernel's, without the prefix.
@@ -9,7 +9,7 @@ use std::io;
 
 const OPS_MAX: usize = 256;
 
-/// The answer of the kernel.
+/// The set of opcodes that a kernel supports.
 #[derive(Clone, Debug)]
 pub struct Probe {
     last_op: u8,
@@ -46,8 +46,7 @@ impl Probe {
         Ok(Probe { last_op: buffer.head.last_op, supported })
     }
 
-    /// Returns an answer that was asked for elsewhere, as bits by opcode: another process may have been the
-    /// one to ask.
+    /// Makes a probe from bits by opcode, which another process may have obtained.
     pub fn from_bits(bits: [u64; 4]) -> Probe {
         let mut supported = [false; OPS_MAX];
         for (opcode, known) in supported.iter_mut().enumerate() {
@@ -62,12 +61,12 @@ impl Probe {
         self.last_op
     }
 
-    /// Returns whether the kernel answers to `opcode`.
+    /// Returns whether the kernel supports `opcode`.
     pub fn supports(&self, opcode: u8) -> bool {
         self.supported[usize::from(opcode)]
     }
 
-    /// Returns every opcode that has a name here, with whether the kernel answers to it.
+    /// Returns every opcode that has a name here, and whether the kernel supports it.
     pub fn table(&self) -> impl Iterator<Item = (&'static str, bool)> + '_ {
         OPCODES.iter().enumerate().map(|(opcode, name)| (*name, self.supported[opcode]))
     }

@@ -41,7 +41,7 @@ pub enum ReadError {
     Source {
         /// Bytes from the start.
         offset: u64,
-        /// What the kernel answered.
+        /// The kernel's error.
         error: io::Error,
     },
     /// The sink refused.
@@ -262,8 +262,8 @@ impl ReadAhead {
         }
     }
 
-    /// Returns whether block `next` should be asked for already. Always one, to find the end; as many as
-    /// there are blocks up to the size the system told; beyond it one at a time.
+    /// Returns whether the read of block `next` should be started already. At least one is in flight, to find
+    /// the end. Up to the reported size of the source all blocks are used; beyond it one at a time.
     fn worth_asking(&self, source: Source, first: u64, next: u64) -> bool {
         match source {
             Source::Stream => next == first,
@@ -318,7 +318,8 @@ impl ReadAhead {
         unsafe { self.push(entry) }
     }
 
-    /// One system call: submits what is queued and takes what has come, waiting if block `awaited` has not.
+    /// Submits the queued entries and takes completions, in one system call. Waits if block `awaited` has not
+    /// completed.
     fn turn(&mut self, fd: RawFd, source: Source, awaited: usize) -> io::Result<()> {
         let completions = u32::from(self.blocks[awaited].state == State::InFlight);
         self.enters += 1;
@@ -352,7 +353,7 @@ impl ReadAhead {
                 result if result < 0 => block.state = State::Failed(-result),
                 result => {
                     let reached = from + result as u32;
-                    // No byte beyond what was there before: this is the end.
+                    // No byte beyond those read before: this is the end.
                     block.at_end = reached <= block.done;
                     block.done = block.done.max(reached);
                     let stream_has_some = source == Source::Stream && block.done > 0;

@@ -57,7 +57,7 @@ impl Ring {
         self.handle.update_files(start, &numbers(files))
     }
 
-    /// Gives the file table up.
+    /// Unregisters the file table.
     pub fn unregister_files(&mut self) -> io::Result<()> {
         self.handle.unregister_files()
     }
@@ -105,7 +105,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Returns whether `enter` goes by the registered descriptor.
+    /// Returns whether `enter` uses the registered descriptor.
     pub fn has_registered_ring_fd(&self) -> bool {
         self.enter_target.is_some()
     }
@@ -151,9 +151,9 @@ impl Ring {
         .map(|_| ())
     }
 
-    /// Cancels every request and waits until none is running, at most `patience` (6.0). The completions, with
-    /// ECANCELED or what they had come to, still have to be taken. Errors: ETIME, ENOENT made `Ok` (there was
-    /// nothing to cancel).
+    /// Cancels every request and waits at most `patience` until none is running (6.0). The completions, with
+    /// ECANCELED or the result they had reached, still have to be taken. Errors: ETIME. ENOENT (nothing to
+    /// cancel) becomes `Ok`.
     pub fn cancel_all(&mut self, patience: Duration) -> io::Result<()> {
         // SAFETY: the structure is integers only; zero is valid, and demanded in the padding.
         let mut argument: io_uring_sync_cancel_reg = unsafe { std::mem::zeroed() };

@@ -46,13 +46,13 @@ pub struct Builder {
 /// The kernel refused to make a ring.
 #[derive(Debug)]
 pub struct SetupError {
-    /// What was asked for.
+    /// The requested number of entries.
     pub entries: u32,
-    /// The set-up flags that were asked for.
+    /// The requested set-up flags.
     pub flags: u32,
     /// The step that failed: `io_uring_setup`, or `mmap`.
     pub call: &'static str,
-    /// The answer.
+    /// The kernel's error.
     pub source: io::Error,
 }
 
@@ -85,7 +85,7 @@ impl std::error::Error for SetupError {
     }
 }
 
-/// What the kernel said it can do (`IORING_FEAT_*`).
+/// Capabilities that the kernel reports (`IORING_FEAT_*`).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Features(pub u32);
 
@@ -116,7 +116,7 @@ impl Features {
         self.0 & bits == bits
     }
 
-    /// Returns the names of what is present, in the order the kernel added them.
+    /// Returns the names of the present capabilities, in the order the kernel added them.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         Self::NAMES.into_iter().filter(move |(bit, _)| self.has(*bit)).map(|(_, name)| name)
     }
@@ -278,18 +278,17 @@ impl Ring {
         Builder::new(entries)
     }
 
-    /// Returns what the kernel said it can do.
+    /// Returns the capabilities that the kernel reports.
     pub fn features(&self) -> Features {
         self.features
     }
 
-    /// Returns the set-up flags it was made with.
+    /// Returns the set-up flags that the ring was made with.
     pub fn setup_flags(&self) -> u32 {
         self.flags
     }
 
-    /// Returns whether this is the process that made the ring. In a forked child it is not, and there is
-    /// nothing to be done with the ring there but to drop it.
+    /// Returns whether this process made the ring. In a forked child the ring can only be dropped.
     pub fn is_of_this_process(&self) -> bool {
         self.handle.guard.is_owner()
     }

@@ -48,7 +48,7 @@ pub struct SubmissionQueue<'ring> {
 pub(crate) struct Submissions {
     /// Next entry to hand out: our private count.
     tail: u32,
-    /// What the kernel has been told. Behind `tail` by the entries filled since the last publish.
+    /// The tail as the kernel sees it: behind `tail` by the entries filled since the last publish.
     published: u32,
     mask: u32,
     entries: u32,
@@ -176,7 +176,7 @@ impl<'ring> SubmissionQueue<'ring> {
         self.queue.entries
     }
 
-    /// Entries filled and not yet consumed by the kernel.
+    /// Returns the number of entries that are filled and that the kernel has not consumed yet.
     #[inline]
     pub fn pending(&self) -> u32 {
         self.queue.pending()
@@ -224,8 +224,8 @@ impl<'ring> SubmissionQueue<'ring> {
         self.queue.flags() & IORING_SQ_CQ_OVERFLOW != 0
     }
 
-    /// Entries the kernel refused as invalid and dropped without a completion (an index out of range: cannot
-    /// happen with our identity array; a count above zero is our bug).
+    /// Returns the number of entries that the kernel refused as invalid and dropped without a completion. (An
+    /// index was out of range, which the identity array excludes: a count above zero is a bug of this crate.)
     pub fn dropped(&self) -> u32 {
         self.queue.guard.assert_owner();
         // SAFETY: as in `Submissions::publish`. Relaxed: a counter for people.

@@ -1,7 +1,7 @@
-//! Where a body ends, and what of the bytes before is content: lengths, chunks, or the end of the connection.
+//! The end of a body, and its content: lengths, chunks, or the end of the connection.
 //!
-//! The chunk header is read a byte at a time by a state machine, so that it may be cut anywhere and nothing
-//! of it has to be kept; trailers are header lines and go through [`fields`](crate::fields).
+//! A state machine reads the chunk header byte by byte, so that it may be fragmented anywhere and none of it
+//! has to be kept. Trailers are header lines, parsed by [`fields`](crate::fields).
 
 use crate::error::{Error, Problem};
 use crate::fields::{Bounds, Lines, Progress, Scratch, lines};
@@ -9,7 +9,7 @@ use crate::limits::{HEAD_BYTES_MAX, Limits};
 use crate::message::Body;
 use crate::scan::{is_token, is_value, is_word};
 
-/// What is left of a body.
+/// The rest of a body.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Decoder {
     Length { left: u64 },
@@ -17,21 +17,22 @@ pub(crate) enum Decoder {
     UntilClose { received: u64 },
 }
 
-/// What came out of the front of a buffer.
+/// The next part at the front of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Piece<'a> {
     Data(&'a [u8]),
-    /// The body is over, after as many trailers in these bytes.
+    /// The end of the body, with the number of trailers in these bytes.
     End {
         section: &'a [u8],
         trailers: u8,
     },
-    /// More is needed.
+    /// More bytes are needed.
     Nothing,
 }
 
 impl Decoder {
-    /// For a body that is not empty. `tolerant`: it is of an answer, and [`Limits::tolerant`] is set.
+    /// Makes the decoder of a body that is not empty. `tolerant`: it is of an answer, and
+    /// [`Limits::tolerant`] is set.
     pub(crate) fn new(body: Body, tolerant: bool) -> Option<Decoder> {
         match body {
             Body::Empty => None,
@@ -41,7 +42,7 @@ impl Decoder {
         }
     }
 
-    /// Bytes of content still to come, where that is known.
+    /// Returns the bytes of content that are left, if known.
     pub(crate) fn left(&self) -> Option<u64> {
         match self {
             Decoder::Length { left } => Some(*left),
@@ -49,7 +50,7 @@ impl Decoder {
         }
     }
 
-    /// Returns the next piece, and how many bytes were used. Trailers are noted in `scratch`.
+    /// Returns the next piece, and the number of used bytes. Trailers are recorded in `scratch`.
     pub(crate) fn next<'a>(
         &mut self,
         scratch: &mut Scratch,
@@ -73,7 +74,7 @@ impl Decoder {
     }
 }
 
-/// Up to `left` bytes from the front.
+/// Takes up to `left` bytes from the front.
 fn take<'a>(bytes: &'a [u8], left: &mut u64) -> (usize, Piece<'a>) {
     let data = usize::try_from(*left).ok().and_then(|left| bytes.get(..left)).unwrap_or(bytes);
     if data.is_empty() {
@@ -83,34 +84,34 @@ fn take<'a>(bytes: &'a [u8], left: &mut u64) -> (usize, Piece<'a>) {
     (data.len(), Piece::Data(data))
 }
 
-/// RFC 9112 §7.1, to the letter; but for what [`Limits::tolerant`] names.
+/// Decoder of RFC 9112 §7.1, strict except for the cases of [`Limits::tolerant`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Chunked {
     at: At,
-    /// Digits of the size seen.
+    /// Number of digits of the size so far.
     digits: u8,
-    /// Bytes of extensions seen in the whole body.
+    /// Bytes of extensions so far, in the whole body.
     extension_bytes: u32,
-    /// The size as far as it was read; in data, what is left of the chunk.
+    /// The size as read so far; within data, the rest of the chunk.
     size: u64,
-    /// Content announced so far.
+    /// Content announced so far, in bytes.
     total: u64,
     trailers: Progress,
     tolerant: bool,
 }
 
-/// What comes next.
+/// The next expected input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum At {
-    /// A digit of the size, or what ends it.
+    /// A digit of the size, or its end.
     #[default]
     Size,
-    /// Blanks that only a semicolon may follow.
+    /// White space that only a semicolon may follow, or with `tolerant` the CR.
     Gap,
     /// The name of an extension, after a semicolon and blanks.
     NameStart,
     Name,
-    /// Blanks after a name: an equals sign or a semicolon follows.
+    /// White space after a name: an equals sign or a semicolon follows.
     NameGap,
     /// The value, after an equals sign and blanks.
     ValueStart,
@@ -151,7 +152,7 @@ impl Chunked {
         }
     }
 
-    /// One byte of what stands between data.
+    /// Parses one byte between data.
     #[inline]
     fn header_byte(&mut self, byte: u8, limits: &Limits, body_bytes_max: u64) -> Result<(), Error> {
         let next = match (self.at, byte) {
@@ -218,7 +219,7 @@ impl Chunked {
             section_bytes: limits.trailer_bytes.into(),
             line_bytes: limits.field_line_bytes,
             end_max: HEAD_BYTES_MAX,
-            // What ends a body is held to its letter.
+            // The end of a body is always parsed strictly.
             tolerant: false,
             fields: limits.fields,
             section_too_long: Problem::TrailersTooLong,
@@ -235,7 +236,7 @@ impl Chunked {
             })
         };
         let mut found = scan(from)?;
-        // The table holds the lines since `from` only: fill it from the first.
+        // The table holds only the lines since `from`: fill it from the first line.
         if from.count > 0 && matches!(found, Lines::Whole { .. }) {
             found = scan(Progress::default())?;
         }
@@ -249,9 +250,9 @@ impl Chunked {
     }
 }
 
-/// Fields that decide about framing, routing, the connection, the client's identity or the content must come
-/// before it (RFC 9110 §6.5.1): in a trailer they come too late, and a program that merges them would be
-/// misled.
+/// Returns whether a field must precede the body, because it decides framing, routing, the connection, the
+/// client's identity or the content (RFC 9110 §6.5.1). In a trailer it comes too late, and would mislead a
+/// program that merges trailers.
 pub fn is_forbidden_trailer(name: &[u8]) -> bool {
     const FORBIDDEN: [&str; 18] = [
         "authorization",

@@ -1,27 +1,27 @@
-//! Bodies, as they are written: the sender held to what its head announced.
+//! Encoding of bodies, which enforces the framing that the head announced.
 //!
-//! Start at [`BodyEncoder`]. Bytes may go through it, or beside it (`sendfile`, zero-copy sends): then it
-//! writes only what stands between them.
+//! Start at [`BodyEncoder`]. Bytes may be written through it, or be sent separately (`sendfile`, zero-copy
+//! sends): then it writes only the framing between them.
 
 use crate::body::is_forbidden_trailer;
 use crate::encode::{EncodeError, FieldBlock};
 
-/// What a head announced.
+/// The framing that a head announced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Framing {
     /// No body.
     None,
-    /// The body that GET would have got: not sent, of this length if that was said.
+    /// The body that GET would have got: not sent. Its length, if that was announced.
     Unsent { length: Option<u64> },
-    /// `left` bytes are still owed.
+    /// `left` bytes are still to be sent.
     Length { left: u64 },
-    /// `line_due`: the CR LF of the last chunk is still to be written.
+    /// `line_due`: the CR LF of the last chunk must still be written.
     Chunked { line_due: bool },
-    /// The end of the connection is the end of the body.
+    /// The end of the connection ends the body.
     UntilClose,
 }
 
-/// The body of a message being written.
+/// Encodes the body of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a body has to be ended, also an empty one"]
 pub struct BodyEncoder {
@@ -35,19 +35,19 @@ impl BodyEncoder {
         BodyEncoder { framing, keep_alive }
     }
 
-    /// Returns whether the connection goes on after this message, as its head told the peer.
+    /// Returns whether the connection is kept after this message, as its head announced.
     pub fn keep_alive(&self) -> bool {
         self.keep_alive
     }
 
-    /// Returns whether bytes of the body are sent at all: not after HEAD, nor with 204 and 304. A sender that
-    /// would have to fetch them can spare itself.
+    /// Returns whether bytes of the body are sent at all: not after HEAD, nor with 204 and 304. If not, a
+    /// sender need not fetch them.
     pub fn is_sent(&self) -> bool {
         !matches!(self.framing, Framing::None | Framing::Unsent { .. })
     }
 
-    /// Returns whether the peer can tell a body that breaks off from a whole one: not where the connection's
-    /// end is the body's.
+    /// Returns whether the peer can distinguish a truncated body from a complete one. It cannot if the end of
+    /// the connection ends the body.
     pub fn tells_its_end(&self) -> bool {
         !matches!(self.framing, Framing::UntilClose)
     }
@@ -61,8 +61,8 @@ impl BodyEncoder {
         Ok(())
     }
 
-    /// Writes what stands before a piece of `data_bytes`, which the caller then sends itself, all of it,
-    /// behind what is in `out`. False: nothing of it is sent.
+    /// Writes the framing before a piece of `data_bytes`, which the caller then sends completely, after the
+    /// bytes in `out`. `false`: the piece must not be sent.
     #[inline]
     pub fn frame(&mut self, out: &mut Vec<u8>, data_bytes: u64) -> Result<bool, EncodeError> {
         match &mut self.framing {
@@ -72,7 +72,7 @@ impl BodyEncoder {
                 *left = left.checked_sub(data_bytes).ok_or(EncodeError::BodyTooLong)?;
                 Ok(true)
             }
-            // A chunk of no bytes would be the last.
+            // A chunk without bytes would be the last one.
             Framing::Chunked { .. } if data_bytes == 0 => Ok(false),
             Framing::Chunked { line_due } => {
                 if *line_due {
@@ -87,15 +87,15 @@ impl BodyEncoder {
         }
     }
 
-    /// Ends the body. An error if fewer bytes went than were announced: then close the connection, which
-    /// tells the peer that the body is not complete.
+    /// Ends the body. Returns an error if fewer bytes were sent than announced: then close the connection,
+    /// which shows the peer that the body is incomplete.
     #[inline]
     pub fn end(self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         self.end_with(out, &FieldBlock::new())
     }
 
-    /// Ends the body with trailers, which only a chunked body can carry: with another framing they are
-    /// dropped, as RFC 9110 §6.5.1 lets every hop do.
+    /// Ends the body with trailers, which only a chunked body can carry. With another framing they are
+    /// dropped, as RFC 9110 §6.5.1 permits.
     #[inline]
     pub fn end_with(self, out: &mut Vec<u8>, trailers: &FieldBlock) -> Result<(), EncodeError> {
         match self.framing {
@@ -118,7 +118,7 @@ impl BodyEncoder {
     }
 }
 
-/// Writes a number, in hexadecimal.
+/// Writes a hexadecimal number.
 fn put_hexadecimal(out: &mut Vec<u8>, number: u64) {
     let mut digits = [b'0'; 16];
     let mut rest = number;

@@ -1,8 +1,7 @@
 //! Changes to a request head that was kept: another path, other header lines.
 //!
-//! Lines that decide the framing, the host and the connection stay as they were read
-//! ([`EncodeError::Framing`]): what was understood of the head holds for the changed one. Start at
-//! [`HeadEdit`].
+//! Lines that decide the framing, the host and the connection cannot be changed ([`EncodeError::Framing`]),
+//! so the parsed facts stay valid for the changed head. Start at [`HeadEdit`].
 
 use crate::encode::{EncodeError, put_field};
 use crate::fields::Slot;
@@ -13,7 +12,7 @@ use crate::target::{Form, Target};
 
 /// The parts of a kept head ([`RequestHead::from_parts`](crate::RequestHead::from_parts)), to be changed.
 ///
-/// A change that is refused leaves all of it as it was.
+/// A change that is refused changes nothing.
 #[derive(Debug)]
 pub struct HeadEdit<'a> {
     bytes: &'a mut Vec<u8>,
@@ -21,7 +20,7 @@ pub struct HeadEdit<'a> {
     meta: &'a mut RequestMeta,
 }
 
-/// More lines than this are not added.
+/// Maximum number of lines.
 const LINES_MAX: usize = u8::MAX as usize;
 
 impl<'a> HeadEdit<'a> {
@@ -30,10 +29,11 @@ impl<'a> HeadEdit<'a> {
         HeadEdit { bytes, slots, meta }
     }
 
-    /// Puts a path, perhaps with a query, in the place of the target's. The host of an absolute target stays.
+    /// Replaces the path and query of the target. The host of an absolute target stays.
     ///
-    /// # Errors It does not begin with `/`, has a space, a control character or `#`, the head would be too
-    /// long, or the request is CONNECT.
+    /// # Errors
+    /// It does not begin with `/`, has a space, a control character or `#`, the head would be too long, or
+    /// the request is CONNECT.
     pub fn set_target(&mut self, target: &str) -> Result<(), EncodeError> {
         let whole = target_len(target.as_bytes()) == target.len();
         if !target.starts_with('/') || !whole {
@@ -92,10 +92,10 @@ impl<'a> HeadEdit<'a> {
         Ok(before - self.slots.len())
     }
 
-    /// Adds a line behind the others.
+    /// Adds a line after the others.
     ///
     /// # Errors
-    /// It is not a line, decides the framing, the host or the connection, or there is no room for it.
+    /// The line is invalid, decides the framing, the host or the connection, or there is no room for it.
     pub fn add(&mut self, name: &[u8], value: &[u8]) -> Result<(), EncodeError> {
         let mut line = Vec::new();
         put_field(&mut line, name, value)?;
@@ -109,7 +109,7 @@ impl<'a> HeadEdit<'a> {
         Ok(())
     }
 
-    /// Puts one line in the place of all lines of its name.
+    /// Replaces all lines of this name by one.
     ///
     /// # Errors
     /// As [`add`](Self::add).

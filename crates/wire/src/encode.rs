@@ -1,11 +1,11 @@
-//! Messages, as they are written: heads of both directions into a caller's `Vec<u8>`.
+//! Encoding of messages: heads of both directions into a caller's `Vec<u8>`.
 //!
-//! [`Encoder`] writes a head line by line and decides the framing of the body in one place,
-//! [`finish`](Encoder::finish); [`BodyEncoder`] then holds the sender to it. What could be read as something
-//! else by the other side is refused: control characters in values, names that are no tokens, framing lines
-//! written by hand. A head that is not finished leaves nothing behind.
+//! [`Encoder`] writes a head line by line, and decides the framing of the body in one place,
+//! [`finish`](Encoder::finish). [`BodyEncoder`] then enforces that framing. Input that the other side could
+//! misread is refused: control characters in values, names that are not tokens, framing lines written by
+//! hand. A head that is not finished leaves nothing in the buffer.
 //!
-//! There is no clock here: the caller has one and keeps a [`DateLine`] for a second.
+//! There is no clock here: the caller has one, and keeps a [`DateLine`] for a second.
 
 use crate::body_encode::{BodyEncoder, Framing};
 use crate::fields::Field;
@@ -16,7 +16,7 @@ use crate::status::Status;
 use crate::target::{classify, is_host};
 use std::fmt;
 
-/// Why something is not written. What was there before is still there, and nothing more.
+/// Why something is not written. The buffer is as before then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum EncodeError {
@@ -29,7 +29,7 @@ pub enum EncodeError {
     Framing,
     /// A request target that is not valid, or not with this method.
     Target,
-    /// A host that is not a name or an address with a port at most.
+    /// A host that is not a name or an address, with at most a port.
     Host,
     /// A date that is not 29 characters.
     Date,
@@ -60,31 +60,31 @@ impl fmt::Display for EncodeError {
 
 impl std::error::Error for EncodeError {}
 
-/// The whole of the interim response that asks a client for its body.
+/// The complete interim response that asks a client for its body.
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
-/// How much body follows a head.
+/// The size of the body after a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BodySize {
-    /// So many bytes.
+    /// This many bytes.
     Known(u64),
-    /// It will turn out.
+    /// Not known yet.
     Unknown,
 }
 
-/// What a response has to know of its request: taken from its head before the head goes.
+/// Facts about the request that a response needs, taken from its head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyTo {
     /// The method: the answer to HEAD carries no body.
     pub method: Method,
-    /// The version: a 1.0 client knows no chunks.
+    /// The version: a 1.0 client does not support chunks.
     pub version: Version,
-    /// Whether the connection goes on. Clear it to close after this response.
+    /// Whether the connection is kept. Clear it to close after this response.
     pub keep_alive: bool,
 }
 
 impl ReplyTo {
-    /// Returns what the answer needs to something that was no request: the connection is closed.
+    /// Returns the facts for an answer to an invalid request: the connection is closed.
     pub const fn refused() -> Self {
         ReplyTo { method: Method::Get, version: Version::Http11, keep_alive: false }
     }
@@ -121,7 +121,7 @@ impl fmt::Debug for DateLine {
     }
 }
 
-/// Header lines checked once and written many times.
+/// Header lines that are checked once and written many times.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldBlock {
     bytes: Vec<u8>,
@@ -150,12 +150,12 @@ impl FieldBlock {
         Ok(block)
     }
 
-    /// Adds one more line.
+    /// Adds a line.
     pub fn push(&mut self, name: &[u8], value: &[u8]) -> Result<(), EncodeError> {
         put_field(&mut self.bytes, name, value)
     }
 
-    /// Adds a line `Upgrade`, for the answer 426 alone, which needs one (RFC 9110 §15.5.22):
+    /// Adds an `Upgrade` line, for 426 answers only, which need one (RFC 9110 §15.5.22):
     /// [`Encoder::upgrade_named`].
     pub fn push_upgrade(&mut self, protocols: &[u8]) -> Result<(), EncodeError> {
         if protocols.is_empty() || value_len(protocols) != protocols.len() {
@@ -167,7 +167,7 @@ impl FieldBlock {
         Ok(())
     }
 
-    /// Adds the lines of another block behind these.
+    /// Adds the lines of another block after these.
     pub fn append(&mut self, other: &FieldBlock) {
         self.bytes.extend_from_slice(&other.bytes);
     }
@@ -184,7 +184,7 @@ impl FieldBlock {
     fn lines(&self) -> impl Iterator<Item = &[u8]> {
         let mut rest = self.bytes.as_slice();
         std::iter::from_fn(move || {
-            // Of all bytes of a line only CR and LF may not stand in a value.
+            // CR and LF are the only bytes of a line that a value cannot have.
             let (line, after) = rest.split_at_checked(value_len(rest) + 2)?;
             rest = after;
             Some(line)
@@ -197,7 +197,7 @@ impl FieldBlock {
         line.get(name.len() + 2..line.len() - 2)
     }
 
-    /// Removes all lines of this name, in any case; tells how many there were.
+    /// Removes all lines of this name, in any case; returns how many there were.
     pub fn remove(&mut self, name: &str) -> usize {
         let count = self.lines().filter(|line| is_of(line, name)).count();
         if count > 0 {
@@ -207,9 +207,9 @@ impl FieldBlock {
         count
     }
 
-    /// Puts one line in place of all lines of its name.
+    /// Replaces all lines of this name by one.
     pub fn set(&mut self, name: &[u8], value: &[u8]) -> Result<(), EncodeError> {
-        // Checked before anything is removed.
+        // Checked before any line is removed.
         let mut line = Vec::new();
         put_field(&mut line, name, value)?;
         if let Ok(name) = str::from_utf8(name) {
@@ -219,18 +219,18 @@ impl FieldBlock {
         Ok(())
     }
 
-    /// Returns the lines, each with its CR LF.
+    /// Returns the encoded lines, each with its CR LF.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Forgets the lines and keeps the memory.
+    /// Removes the lines and keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
     }
 }
 
-/// Writes the line if it is one.
+/// Writes the line if it is valid.
 #[inline]
 pub(crate) fn put_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) -> Result<(), EncodeError> {
     if name.is_empty() || token_len(name) != name.len() {
@@ -267,7 +267,7 @@ fn is_framing(name: &[u8]) -> bool {
 #[derive(Debug)]
 pub struct Encoder<'a> {
     out: &'a mut Vec<u8>,
-    /// Where this head begins in `out`.
+    /// Offset of this head in `out`.
     start: usize,
     kind: Kind,
     upgrade: bool,
@@ -289,8 +289,8 @@ impl Drop for Encoder<'_> {
 }
 
 impl<'a> Encoder<'a> {
-    /// Begins a response behind what is in `out`. The version is 1.1 also for a 1.0 client, as RFC 9110 §6.2
-    /// asks: it tells what this side understands.
+    /// Begins a response at the end of `out`. The version is 1.1 even for a 1.0 client, as RFC 9110 §6.2
+    /// recommends: it states what this side understands.
     #[inline]
     pub fn response(out: &'a mut Vec<u8>, status: Status, to: ReplyTo) -> Self {
         let start = out.len();
@@ -306,8 +306,8 @@ impl<'a> Encoder<'a> {
         Encoder { out, start, kind: Kind::Response { status, to }, upgrade: false, finished: false }
     }
 
-    /// Begins a request behind what is in `out`, for a connection that is to go on. `host` is the authority
-    /// of the URL, with its port unless it is the default one.
+    /// Begins a request at the end of `out`, for a connection that is to be kept. `host` is the authority of
+    /// the URL, with its port unless it is the default one.
     pub fn request(
         out: &'a mut Vec<u8>,
         method: Method,
@@ -317,7 +317,7 @@ impl<'a> Encoder<'a> {
         Encoder::request_named(out, method.name(), target, host)
     }
 
-    /// Returns the same for a method of any name.
+    /// Begins a request with a method of any name.
     pub fn request_named(
         out: &'a mut Vec<u8>,
         method: &str,
@@ -345,8 +345,8 @@ impl<'a> Encoder<'a> {
         Ok(Encoder { out, start, kind, upgrade: false, finished: false })
     }
 
-    /// Returns a header line. Refused, so that no value can become a header: names that are not tokens,
-    /// values with control characters (tabs are taken), and the lines that [`finish`](Self::finish) writes.
+    /// Adds a header line. So that no value can become a header, it refuses names that are not tokens, values
+    /// with control characters (tabs are allowed), and the lines that [`finish`](Self::finish) writes.
     #[inline]
     pub fn field(
         &mut self,
@@ -364,14 +364,14 @@ impl<'a> Encoder<'a> {
         self
     }
 
-    /// Returns the `Date` line.
+    /// Adds the `Date` line.
     #[inline]
     pub fn date(&mut self, date: &DateLine) -> &mut Self {
         self.out.extend_from_slice(&date.0);
         self
     }
 
-    /// Returns a request that is the last on its connection, or a response that ends it.
+    /// Marks the request as the last on its connection, or the response as its end.
     pub fn close(&mut self) -> &mut Self {
         match &mut self.kind {
             Kind::Response { to, .. } => to.keep_alive = false,
@@ -380,7 +380,7 @@ impl<'a> Encoder<'a> {
         self
     }
 
-    /// Offers another protocol, or with 101 takes the offer, or with 426 asks for it.
+    /// Adds `Upgrade`: offers another protocol, accepts the offer (101), or requires the protocol (426).
     pub fn upgrade(&mut self, protocol: &str) -> Result<&mut Self, EncodeError> {
         if protocol.is_empty() || value_len(protocol.as_bytes()) != protocol.len() {
             return Err(EncodeError::Value);
@@ -392,13 +392,13 @@ impl<'a> Encoder<'a> {
         Ok(self)
     }
 
-    /// Has `Connection` name the line `Upgrade` that was in a [`block`](Self::block).
+    /// Adds `Upgrade` to `Connection`, for a line that was in a [`block`](Self::block).
     pub fn upgrade_named(&mut self) -> &mut Self {
         self.upgrade = true;
         self
     }
 
-    /// Ends the head: writes what the body and the connection ask for, and the empty line.
+    /// Ends the head: writes the lines for the body and the connection, and the empty line.
     ///
     /// For an interim response the size does not matter, and the encoder returned takes no body.
     #[inline]
@@ -430,8 +430,8 @@ impl<'a> Encoder<'a> {
     }
 }
 
-/// Returns how a response is framed, whether the connection goes on, and whether a 1.0 client must be told
-/// so.
+/// Returns the framing of a response, whether the connection is kept, and whether a 1.0 client must be told
+/// that.
 #[inline]
 fn response_framing(status: Status, to: ReplyTo, size: BodySize) -> (Framing, bool, bool) {
     let old_client = to.version == Version::Http10;
@@ -453,22 +453,21 @@ fn response_framing(status: Status, to: ReplyTo, size: BodySize) -> (Framing, bo
     (framing, keep_alive, old_client)
 }
 
-/// RFC 9110 §8.6: an empty body is announced where the method means one.
+/// Returns the framing of a request. RFC 9110 §8.6: an empty body is announced if the method usually has one.
 fn request_framing(method: Method, size: BodySize) -> Framing {
     match size {
         BodySize::Known(0) if matches!(method, Method::Post | Method::Put | Method::Patch) => {
             Framing::Length { left: 0 }
         }
         BodySize::Known(0) => Framing::None,
-        // Neither may have one.
+        // These methods may not have a body.
         _ if matches!(method, Method::Connect | Method::Trace) => Framing::None,
         BodySize::Known(left) => Framing::Length { left },
         BodySize::Unknown => Framing::Chunked { line_due: false },
     }
 }
 
-/// Appends `number` in decimal, without leading zeros, as lengths and status codes are written (RFC 9110,
-/// 8.6).
+/// Appends `number` in decimal without leading zeros, the form of lengths and status codes (RFC 9110 §8.6).
 #[inline]
 pub fn put_decimal(out: &mut Vec<u8>, number: u64) {
     let mut digits = [b'0'; 20];

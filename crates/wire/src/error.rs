@@ -1,13 +1,13 @@
-//! Why a message is refused: what was expected, what came, and the status that answers it.
+//! Why a message is refused: the rule, the bytes received, and the status that answers it.
 //!
-//! Every rule of this crate ends in one [`Problem`]; the table below is the whole list of them. After an
-//! error a machine stays failed: what follows on the connection has no agreed meaning any more, so the one
-//! right thing is to answer [`Error::status`] with `Connection: close`, and to close.
+//! Every rule of this crate is one [`Problem`]; the table below has all of them. After an error a state
+//! machine stays failed, since further bytes of the connection have no agreed meaning. Answer
+//! [`Error::status`] with `Connection: close`, and close.
 
 use crate::status::Status;
 use std::fmt;
 
-/// A message that cannot be taken.
+/// A message that was refused.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Error {
     problem: Problem,
@@ -20,12 +20,12 @@ impl Error {
         Error { problem, of_response: false, got: Sample::of(got) }
     }
 
-    /// Returns an error at one byte.
+    /// Makes an error at one byte.
     pub(crate) fn at(problem: Problem, byte: u8) -> Self {
         Error::new(problem, &[byte])
     }
 
-    /// Returns the same rule, broken by a server.
+    /// Marks the error as one of a server's response.
     pub(crate) fn in_response(self) -> Self {
         Error { of_response: true, ..self }
     }
@@ -35,14 +35,14 @@ impl Error {
         self.problem
     }
 
-    /// Returns what a server answers: 400, 413, 414, 417, 431, 501 or 505. For a response that cannot be
-    /// taken it is 502, which is what a gateway answers for its upstream.
+    /// Returns the status of a server's answer: 400, 413, 414, 417, 431, 501 or 505. For a response it is
+    /// 502, the answer of a gateway for its upstream.
     pub fn status(&self) -> Status {
         if self.of_response { Status::BAD_GATEWAY } else { self.problem.status() }
     }
 
-    /// Returns the first bytes of what came instead, at most 24; empty where nothing came or where its length
-    /// was the problem. They are the peer's: escape them before showing them, as `Display` does.
+    /// Returns the first bytes that came instead of the expected ones, at most 24; empty if none came, or if
+    /// the length was the problem. They are the peer's: escape them before showing them, as `Display` does.
     pub fn got(&self) -> &[u8] {
         self.got.bytes.get(..usize::from(self.got.len)).unwrap_or_default()
     }
@@ -55,7 +55,7 @@ impl fmt::Display for Error {
         if !self.got().is_empty() {
             write!(f, ", got \"{}\"", self.got().escape_ascii())?;
         }
-        // A client has nothing to answer, and a gateway logs its own status.
+        // A client answers nothing, and a gateway logs its own status.
         if self.of_response {
             return Ok(());
         }
@@ -71,7 +71,8 @@ impl fmt::Debug for Error {
 
 impl std::error::Error for Error {}
 
-/// The beginning of what came, by value, so that an error outlives the buffer and stays short in a log.
+/// The first of the bytes that broke a rule, by value, so that an error outlives the buffer and stays short
+/// in a log.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Sample {
     len: u8,
@@ -91,7 +92,7 @@ impl Sample {
 
 macro_rules! problems {
     ($($name:ident $status:ident $subject:literal: $expected:literal;)*) => {
-        /// The rules that can be broken, each with its answer.
+        /// The rules that can be broken, each with the status that answers it.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Problem {
@@ -99,10 +100,10 @@ macro_rules! problems {
         }
 
         impl Problem {
-            /// Every problem there is.
+            /// All problems.
             pub const ALL: &[Problem] = &[$(Problem::$name),*];
 
-            /// Returns what a server answers where it is broken.
+            /// Returns the status of a server's answer if this rule is broken.
             pub fn status(self) -> Status {
                 self.row().0
             }

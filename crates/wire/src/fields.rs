@@ -1,9 +1,9 @@
-//! Header lines and trailer lines: where each name and value lies, found in one pass.
+//! Header and trailer lines: the position of each name and value, found in one pass.
 //!
-//! A line that is whole is judged once. What a head that comes in pieces costs again is the line it stopped
-//! in, and one more pass at the end to fill the table.
+//! A complete line is checked once. A fragmented head costs a second check of the line at which it stopped,
+//! and one more pass at the end to fill the table.
 //!
-//! Start at [`lines`], the scanner; [`Fields`] is what a user sees.
+//! Start at [`lines`], the scanner; [`Fields`] is the public type.
 
 use crate::encode::ReplyTo;
 use crate::error::{Error, Problem};
@@ -13,19 +13,19 @@ use crate::scan::{is_word, token_len, value_len};
 use std::fmt;
 use std::num::NonZeroU64;
 
-/// Where one header line lies in its head, in bytes.
+/// Position of one header line in its head, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slot {
-    /// Where the line begins.
+    /// Offset of the line.
     name: u32,
     name_len: u16,
-    /// Behind the beginning of the line, which is no longer than 16 bits say.
+    /// Offset of the value from the beginning of the line, which fits 16 bits.
     value: u16,
     value_len: u16,
 }
 
-/// What a worker keeps once for all its connections: the limits, the table the header lines of the head at
-/// hand are noted in, and the request head that was read last. An idle connection has none of it.
+/// State that a worker keeps once for all its connections: the limits, the table of the present head's header
+/// lines, and the last request head. An idle connection has none of it.
 #[derive(Clone, Debug)]
 pub struct Scratch {
     limits: Limits,
@@ -140,18 +140,18 @@ pub struct Fields<'a> {
 pub struct Field<'a> {
     /// The name as it was sent: a token, in any case.
     pub name: &'a [u8],
-    /// The value without the blanks around it: no control characters but tabs; not necessarily UTF-8.
+    /// The value without surrounding white space: no control characters except tabs; not necessarily UTF-8.
     pub value: &'a [u8],
 }
 
 impl<'a> Fields<'a> {
-    /// Makes the lines that `slots` notes in `bytes`: for a caller that kept copies of [`Fields::slots`] and
-    /// of the bytes. Slots of other bytes give other, possibly empty, names and values.
+    /// Makes the lines at the positions of `slots` in `bytes`, for a caller that kept copies of
+    /// [`Fields::slots`] and of the bytes. Slots of other bytes give other, possibly empty, names and values.
     pub fn new(bytes: &'a [u8], slots: &'a [Slot]) -> Self {
         Fields { bytes, slots }
     }
 
-    /// Returns how many lines.
+    /// Returns the number of lines.
     pub fn len(&self) -> usize {
         self.slots.len()
     }
@@ -161,7 +161,7 @@ impl<'a> Fields<'a> {
         self.slots.is_empty()
     }
 
-    /// Returns where they lie, for keeping.
+    /// Returns the positions, for keeping.
     pub fn slots(&self) -> &'a [Slot] {
         self.slots
     }
@@ -199,7 +199,8 @@ impl fmt::Debug for Field<'_> {
 }
 
 impl Slot {
-    /// Returns a line that begins at `name`, with `: ` behind its name. Its end must be below HEAD_BYTES_MAX.
+    /// Makes the slot of a line that begins at `name`, with `: ` after its name. Its end must be below
+    /// HEAD_BYTES_MAX.
     pub(crate) fn at(name: usize, name_len: usize, value_len: usize) -> Slot {
         Slot {
             name: name as u32,
@@ -209,7 +210,7 @@ impl Slot {
         }
     }
 
-    /// Moves with bytes before it, of which `removed` went and `added` came.
+    /// Moves the slot when bytes before it change: `removed` were removed and `added` were added.
     pub(crate) fn shift(&mut self, removed: usize, added: usize) {
         self.name = (self.name as usize + added).saturating_sub(removed) as u32;
     }
@@ -224,55 +225,56 @@ impl Slot {
     }
 }
 
-/// How far into its lines a section has been judged.
+/// How many lines of a section have been checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Progress {
-    /// Where the section begins.
+    /// Offset of the section.
     section: u16,
-    /// Where the first line begins that is not known to be whole, in 24 bits: every idle connection has one
-    /// of these. section <= line.
+    /// Offset of the first line that is not known to be complete, in 24 bits, because every idle connection
+    /// stores it. section <= line.
     line_low: u16,
     line_high: u8,
-    /// Lines before it.
+    /// Number of lines before it.
     pub(crate) count: u8,
 }
 
-// A head is no longer than 24 bits say.
+// A head's length fits 24 bits.
 const _: () = assert!(ANSWER_HEAD_BYTES_MAX < 1 << 24 && size_of::<Progress>() == 6);
 
 impl Progress {
-    /// Before the first line of a section that begins at `start`; `None` where no place for a line is left.
+    /// Returns the progress before the first line of a section that begins at `start`; `None` if there is no
+    /// room for a line.
     pub(crate) fn begin(start: usize) -> Option<Self> {
         let section = u16::try_from(start).ok()?;
         Some(Progress { section, line_low: section, line_high: 0, count: 0 })
     }
 
-    /// Before the first line of a section that begins where its bytes do.
+    /// The progress before the first line of a section at the beginning of its bytes.
     pub(crate) const START: Progress = Progress { section: 0, line_low: 0, line_high: 0, count: 0 };
 
     fn at(self, line: usize, count: u8) -> Progress {
         Progress { line_low: line as u16, line_high: (line >> 16) as u8, count, ..self }
     }
 
-    /// Before the line that begins at `line`, the last one that was taken for whole.
+    /// Returns the progress before the line at `line`, the last one that was taken for complete.
     pub(crate) fn back_to(self, line: usize) -> Progress {
         self.at(line, self.count.saturating_sub(1))
     }
 
-    /// Returns where the first line begins that is not known to be whole.
+    /// Returns the offset of the first line that is not known to be complete.
     pub(crate) fn line(self) -> usize {
         usize::from(self.line_low) | usize::from(self.line_high) << 16
     }
 }
 
-/// How much a section may hold, and what is said when it holds more.
+/// Limits of a section, and the problems of exceeding them.
 #[derive(Clone, Copy)]
 pub(crate) struct Bounds {
     pub(crate) section_bytes: u32,
     pub(crate) line_bytes: u16,
-    /// Where the last byte of a section may lie, whatever else is said.
+    /// Maximum offset of the last byte of a section, whatever the other limits are.
     pub(crate) end_max: usize,
-    /// A line may end with LF alone, and blanks may stand before its colon.
+    /// Whether a line may end with LF alone, and white space may precede its colon.
     pub(crate) tolerant: bool,
     pub(crate) fields: u8,
     pub(crate) section_too_long: Problem,
@@ -280,21 +282,21 @@ pub(crate) struct Bounds {
     pub(crate) too_many: Problem,
 }
 
-/// What the front of a buffer holds of a section.
+/// The lines at the front of a buffer.
 #[derive(Clone, Copy)]
 pub(crate) enum Lines {
-    /// All of it, up to `end`, its empty line included.
+    /// The complete section up to `end`, including its empty line.
     Whole { end: usize, count: u8 },
-    /// A beginning.
+    /// An incomplete section.
     Partial(Progress),
 }
 
-/// Reads the lines at `from` and shows each to `each` with its number, which says whether it is noted in
-/// `slots`.
+/// Parses the lines at `from`, and calls `each` with the number, name and value of every line. Its result
+/// decides whether the line is kept in `slots`.
 ///
-/// The verdict on a prefix of `bytes` is either that more is needed or already the verdict on the whole:
-/// bytes are judged from left to right, and a limit is broken at the byte that goes over it, whether or not
-/// more bytes lie behind. That is what makes a message mean the same however it is cut.
+/// For a prefix of `bytes` the result is either "more is needed" or the final result of the whole. Bytes are
+/// checked from left to right, and a limit is exceeded at the byte that exceeds it, whether or not more bytes
+/// follow. So fragmentation does not change the meaning of a message.
 #[inline(always)]
 pub(crate) fn lines(
     bytes: &[u8],
@@ -303,7 +305,7 @@ pub(crate) fn lines(
     slots: &mut Slots,
     mut each: impl FnMut(u8, &[u8], &[u8]) -> Result<bool, Error>,
 ) -> Result<Lines, Error> {
-    // Every place that is noted is below that, so that it fits the slot.
+    // Every recorded offset is below this, so that it fits the slot.
     let section_end = (usize::from(from.section) + bounds.section_bytes as usize).min(bounds.end_max - 2);
     let fields_max = bounds.fields.min(FIELDS_MAX as u8);
     let mut at = from.line();
@@ -321,11 +323,11 @@ pub(crate) fn lines(
         if first == b'\n' && bounds.tolerant {
             return Ok(Lines::Whole { end: at + 1, count });
         }
-        // A folded line is no further one.
+        // A folded line does not count as a further one.
         if count == fields_max && !matches!(first, b' ' | b'\t') {
             return Err(Error::new(bounds.too_many, &[]));
         }
-        // The CR of this line lies at `cr_max` or before.
+        // The CR of this line is at `cr_max` or before.
         let line_end = at + usize::from(bounds.line_bytes);
         let cr_max = line_end.min(section_end);
         let line = bytes.get(at..bytes.len().min(cr_max + 1)).unwrap_or_default();
@@ -397,7 +399,7 @@ fn not_a_name(name_len: usize, stop: u8) -> Error {
     Error::at(problem, stop)
 }
 
-/// Returns whether a comma-separated list holds `option`, which is in lower case, in any case.
+/// Returns whether a comma-separated list contains `option` (given in lower case), in any case.
 pub(crate) fn list_holds(list: &[u8], option: &[u8]) -> bool {
     list.split(|byte| *byte == b',').any(|element| is_word(element.trim_ascii(), option))
 }

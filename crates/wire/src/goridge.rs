@@ -1,19 +1,19 @@
 //! goridge, the frames between RoadRunner's server and its workers, wire version 1.
 //!
 //! A frame has a head of [`HEAD_BYTES`] with a checksum, up to [`OPTIONS_MAX`] numbers, and a payload. All
-//! numbers are little-endian. Of a request and of its answer the one option is the length of the head at the
-//! beginning of the payload; the body follows. Write frames with [`put`], read them with [`next`]. What is in
-//! the payload is the caller's.
+//! numbers are little-endian. A request and its answer have one option: the length of the head at the
+//! beginning of the payload; the body follows. Write frames with [`put`], read them with [`next`]. The
+//! contents of the payload are left to the caller.
 
 use std::fmt;
 
 /// Bytes of a frame's head without options: version and words, flags, payload length, checksum, stream byte,
 /// one reserved byte.
 pub const HEAD_BYTES: usize = 12;
-/// Most options of a frame.
+/// Maximum number of options of a frame.
 pub const OPTIONS_MAX: usize = 10;
 
-/// The payload is an order, not a request: the number of a process, or `{"stop":true}`.
+/// The payload is a command, not a request: the number of a process, or `{"stop":true}`.
 pub const CONTROL: u8 = 0x01;
 /// The head in the payload is JSON.
 pub const JSON: u8 = 0x08;
@@ -24,11 +24,11 @@ pub const PROTO: u8 = 0x80;
 
 /// Another frame of the same answer follows.
 pub const STREAM: u8 = 0x01;
-/// The answer is wanted no more.
+/// The answer is no longer wanted.
 pub const STOP: u8 = 0x02;
 /// The worker asks whether the answer is still wanted.
 pub const PING: u8 = 0x04;
-/// It is.
+/// The answer is still wanted.
 pub const PONG: u8 = 0x08;
 
 /// The wire version, in the high half of the first byte.
@@ -39,9 +39,9 @@ const HEAD_WORDS: u8 = 3;
 /// A frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'b> {
-    /// What it carries: [`CONTROL`], [`JSON`], [`ERROR`], [`PROTO`].
+    /// The kind of payload: [`CONTROL`], [`JSON`], [`ERROR`], [`PROTO`].
     pub flags: u8,
-    /// Its place in a stream: [`STREAM`], [`STOP`], [`PING`], [`PONG`].
+    /// The role in a stream: [`STREAM`], [`STOP`], [`PING`], [`PONG`].
     pub stream: u8,
     /// The first option: the length of the head in the payload. 0 without options.
     pub head_bytes: u32,
@@ -50,22 +50,22 @@ pub struct Frame<'b> {
 }
 
 impl<'b> Frame<'b> {
-    /// Returns the head and the body, `None` where the head would be longer than the payload.
+    /// Returns the head and the body; `None` if the head would be longer than the payload.
     pub fn split(&self) -> Option<(&'b [u8], &'b [u8])> {
         self.payload.split_at_checked(self.head_bytes as usize)
     }
 }
 
-/// Why bytes are no frame. Nothing behind them can be read.
+/// Why bytes are not a frame. Nothing after them can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadFrame {
     /// Another wire version, or fewer words than a head has.
     Version(u8),
     /// More options than [`OPTIONS_MAX`].
     Options(u8),
-    /// The checksum differs: something else was written between the frames.
+    /// The checksum differs: other output was written between the frames.
     Checksum,
-    /// The payload is longer than the bound.
+    /// The payload exceeds the limit.
     TooLong(u32),
 }
 
@@ -82,7 +82,7 @@ impl fmt::Display for BadFrame {
 
 impl std::error::Error for BadFrame {}
 
-/// CRC-32 (IEEE 802.3) of the first bytes of a head. Six bytes are too few for a table to pay.
+/// Returns the CRC-32 (IEEE 802.3) of the first bytes of a head. For six bytes a table does not pay off.
 fn checksum(bytes: &[u8]) -> u32 {
     let mut crc = u32::MAX;
     for byte in bytes {
@@ -94,8 +94,8 @@ fn checksum(bytes: &[u8]) -> u32 {
     !crc
 }
 
-/// Appends the head of a frame with a payload of `payload_bytes`, which the caller appends or sends behind
-/// it. With `head_bytes` it has that as its one option.
+/// Appends the head of a frame with a payload of `payload_bytes`, which the caller appends or sends after it.
+/// `head_bytes` becomes its one option.
 pub fn put_head(out: &mut Vec<u8>, flags: u8, stream: u8, head_bytes: Option<u32>, payload_bytes: u32) {
     let words = HEAD_WORDS + u8::from(head_bytes.is_some());
     let mut head = [VERSION << 4 | words, flags, 0, 0, 0, 0];
@@ -116,10 +116,10 @@ pub fn put(out: &mut Vec<u8>, flags: u8, stream: u8, payload: &[u8]) {
     out.extend_from_slice(payload);
 }
 
-/// Reads the frame at `at` of `bytes` and moves `at` behind it. `None`: there is only a part of it yet.
+/// Parses the frame at `at` of `bytes`, and advances `at` past it. `None` if it is incomplete.
 ///
 /// # Errors
-/// The bytes are no frame, or one with a payload of more than `payload_max` bytes.
+/// The bytes are not a frame, or its payload exceeds `payload_max` bytes.
 pub fn next<'b>(bytes: &'b [u8], at: &mut usize, payload_max: u32) -> Result<Option<Frame<'b>>, BadFrame> {
     let Some(rest) = bytes.get(*at..) else { return Ok(None) };
     let Some(first) = rest.first() else { return Ok(None) };

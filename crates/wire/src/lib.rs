@@ -1,11 +1,11 @@
 //! HTTP/1.1, both directions, as state machines: bytes in, events out.
 //!
 //! No I/O, no clock, no threads, and no memory for an ordinary message: a head is a view of the caller's
-//! bytes, and what was not used is shown again. One reader and one writer serve clients and servers, so that
-//! what one end says the other understands.
+//! bytes, and the caller presents unused bytes again. Clients and servers use the same reader and writer, so
+//! each end understands what the other sends.
 //!
-//! It is strict, because leniency is where the holes are: whatever two readers could take for two things is
-//! refused, with the status that answers it. The rules are in [`Problem`], the sizes in [`Limits`].
+//! It is strict, because lenient parsers are attacked: input that two readers could understand differently is
+//! refused, with the status that answers it. [`Problem`] lists the rules, [`Limits`] the sizes.
 //!
 //! Start at [`Requests`] and [`Encoder`], a server's two halves:
 //!
@@ -33,10 +33,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`ws`] has WebSocket, [`proxy`] the PROXY header, [`rwp`], [`fcgi`] and [`goridge`]
-//! what is spoken with applications, [`resp`] what is spoken with Redis, [`nats`] with NATS.
+//! [`ws`] has WebSocket, [`proxy`] the PROXY header. [`rwp`], [`fcgi`] and [`goridge`] are protocols of
+//! application workers, [`resp`] is Redis's, [`nats`] is that of NATS.
 //!
-//! Left to others: deadlines (their lengths are in [`Deadlines`]), dispatch, decoding of paths, content
+//! Left to the caller: deadlines (their lengths are in [`Deadlines`]), dispatch, decoding of paths, content
 //! codings.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]

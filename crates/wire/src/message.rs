@@ -1,7 +1,7 @@
-//! What requests and responses have in common: versions, methods, and how a body is framed.
+//! Common parts of requests and responses: versions, methods, and the framing of a body.
 //!
-//! Start at [`Facts`]: the header lines that decide where a message ends and what follows it are read here
-//! and nowhere else, for both directions.
+//! Start at [`Facts`]: only this file evaluates the header lines that decide where a message ends and what
+//! follows it, for both directions.
 
 use crate::error::{Error, Problem};
 use crate::fields::list_holds;
@@ -9,8 +9,8 @@ use crate::head::Note;
 use crate::scan::{is_token, is_word};
 use std::fmt;
 
-/// The version of a message. This crate reads and writes HTTP/1 only; HTTP/2 is for callers that have another
-/// machine beside it.
+/// The version of a message. This crate reads and writes HTTP/1 only; HTTP/2 is for callers with another
+/// implementation beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Version {
@@ -87,16 +87,16 @@ impl fmt::Display for Method {
     }
 }
 
-/// Where in a conversation a connection is: which of the caller's deadlines applies.
+/// State of a connection, which decides the caller's deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
-    /// Between messages. The end of the connection is in order here.
+    /// Between messages. The connection may end here.
     Idle,
     /// Within a head.
     Head,
     /// Within a body.
     Body,
-    /// After the last message; what comes is ignored.
+    /// After the last message; further input is ignored.
     Closed,
     /// The connection speaks another protocol now.
     HandedOver,
@@ -104,12 +104,12 @@ pub enum Phase {
     Failed,
 }
 
-/// How the body of a message that is being read is framed: decided once, by its head.
+/// The framing of the body of a received message, decided once by its head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Body {
-    /// There is none: the message is complete with its head.
+    /// No body: the message is complete with its head.
     Empty,
-    /// As many bytes; at least one.
+    /// This many bytes; at least one.
     Length(u64),
     /// In chunks, each with its length, and perhaps trailers.
     Chunked,
@@ -117,10 +117,10 @@ pub enum Body {
     UntilClose,
 }
 
-/// What the header lines say about framing and connection, gathered while they are read.
+/// Framing and connection facts in the header lines, collected while they are parsed.
 ///
-/// A line that is wrong by itself is refused as it is read; lines that contradict each other are refused at
-/// the end of the head, so that the answer does not depend on how the head was cut.
+/// A line that is invalid by itself is refused when it is parsed. Lines that contradict each other are
+/// refused at the end of the head, so that the answer does not depend on how the head was fragmented.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Facts {
     pub(crate) length: u64,
@@ -128,7 +128,7 @@ pub(crate) struct Facts {
     /// Two lines name different lengths.
     lengths_differ: bool,
     codings: u8,
-    /// Lines that name `identity`, which is no coding, as the only one.
+    /// Number of lines with only `identity`, which is not a coding.
     identities: u8,
     pub(crate) close: bool,
     pub(crate) keep_alive: bool,
@@ -138,7 +138,7 @@ pub(crate) struct Facts {
     upgrade: bool,
 }
 
-/// Notes the lines that matter in both directions.
+/// Collects the lines that matter in both directions.
 impl Note for Facts {
     #[inline(always)]
     fn note(&mut self, _: u8, name: &[u8], value: &[u8]) -> Result<(), Error> {
@@ -180,11 +180,11 @@ impl Facts {
         }
     }
 
-    /// Returns whether the lines agree with each other, and the framing they name: `None` if they name none.
+    /// Returns the framing that the lines state, if they agree with each other; `None` if they state none.
     ///
-    /// RFC 9112 §6.1 and §6.3 let some of these pass and say which wins. A reader that accepts them must
-    /// agree with every hop before and after about the winner, and has not always; so none of them passes
-    /// here. `tolerant`: they are of an answer, and [`Limits::tolerant`](crate::Limits::tolerant) is set.
+    /// RFC 9112 §6.1 and §6.3 allow some contradictions and define which line wins. A reader that accepts
+    /// them must agree with every hop about the winner, and hops have disagreed, so none is accepted here.
+    /// `tolerant`: the lines are of an answer, and [`Limits::tolerant`](crate::Limits::tolerant) is set.
     #[inline]
     pub(crate) fn framing(&self, version: Version, tolerant: bool) -> Result<Option<Body>, Error> {
         if self.identities > 0 {
@@ -193,7 +193,7 @@ impl Facts {
         if self.lengths == 0 && self.codings == 0 {
             return Ok(None);
         }
-        // The same length twice leaves no choice (RFC 9110 §8.6), a coding beside it does.
+        // The same length twice is unambiguous (RFC 9110 §8.6); a coding beside it is not.
         let problem = if self.lengths > 1 && (self.lengths_differ || self.codings > 0 || !tolerant) {
             Problem::ContentLengthTwice
         } else if self.codings > 1 {
@@ -212,9 +212,9 @@ impl Facts {
         Err(Error::new(problem, &[]))
     }
 
-    /// Returns the framing of a message with `Transfer-Encoding: identity`. An answer that names nothing else
-    /// ends with its connection (RFC 9112 §6.3). Beside a length readers differ about which of the two
-    /// counts, and a request has no such end.
+    /// Returns the framing of a message with `Transfer-Encoding: identity`. An answer with no other framing
+    /// ends with its connection (RFC 9112 §6.3). With a length beside it, readers differ about which one
+    /// counts, and a request cannot end with its connection.
     #[cold]
     fn not_coded(&self, tolerant: bool) -> Result<Option<Body>, Error> {
         if tolerant && self.identities == 1 && self.lengths == 0 && self.codings == 0 {
@@ -223,7 +223,7 @@ impl Facts {
         Err(Error::new(Problem::TransferEncoding, b"identity"))
     }
 
-    /// Returns whether the sender means the connection to go on (RFC 9112 §9.3).
+    /// Returns whether the sender wants to keep the connection (RFC 9112 §9.3).
     pub(crate) fn persists(&self, version: Version) -> bool {
         match version {
             Version::Http11 | Version::Http2 => !self.close,
@@ -231,13 +231,13 @@ impl Facts {
         }
     }
 
-    /// Returns whether another protocol is offered or taken (RFC 9110 §7.8).
+    /// Returns whether another protocol is offered or accepted (RFC 9110 §7.8).
     pub(crate) fn upgrades(&self, version: Version) -> bool {
         self.upgrade && self.upgrade_option && version == Version::Http11
     }
 }
 
-/// 1 to 19 digits: 19 nines are below 2^64, so nothing wraps.
+/// Parses 1 to 19 digits: 19 nines are below 2^64, so nothing wraps.
 pub(crate) fn decimal(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || digits.len() > 19 {
         return None;
@@ -247,9 +247,9 @@ pub(crate) fn decimal(digits: &[u8]) -> Option<u64> {
         .try_fold(0, |number, digit| digit.is_ascii_digit().then(|| number * 10 + u64::from(digit - b'0')))
 }
 
-/// Returns what is wrong with a transfer coding that is not `chunked`. A list of good names that ends in
-/// `chunked` could be decoded by another program, so it is "not implemented"; with any other the end of the
-/// body cannot be known.
+/// Returns what is wrong with a transfer coding that is not `chunked`. A list of valid names that ends in
+/// `chunked` could be decoded by another program, so it is "not implemented". With any other list the end of
+/// the body is unknown.
 #[cold]
 fn not_chunked(value: &[u8]) -> Problem {
     let mut codings = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);

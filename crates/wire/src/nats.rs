@@ -1,22 +1,21 @@
-//! The core protocol of NATS, a client's side: operations of the server from bytes, and those of a client
-//! into bytes.
+//! The core protocol of NATS, the client's side: parses the server's operations, and writes the client's.
 //!
-//! Lines of text that end with CR LF; a message has a line and then its payload. Start at [`next`]. What INFO
-//! and CONNECT carry is JSON, which is left to the caller.
+//! Operations are lines that end with CR LF; a message has a line, then its payload. Start at [`next`]. INFO
+//! and CONNECT carry JSON, which is left to the caller.
 
 use std::fmt;
 
-/// What a server can make a client keep.
+/// Limits of what a server can make a client buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of a line.
+    /// Maximum bytes of a line.
     pub line_bytes: usize,
-    /// Bytes of a payload, with its headers.
+    /// Maximum bytes of a payload, with its headers.
     pub payload_bytes: usize,
 }
 
 impl Default for Limits {
-    /// Lines of 64 KiB, payloads of 8 MiB.
+    /// Returns lines of 64 KiB, payloads of 8 MiB.
     fn default() -> Limits {
         Limits { line_bytes: 64 << 10, payload_bytes: 8 << 20 }
     }
@@ -25,35 +24,35 @@ impl Default for Limits {
 /// An operation of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation<'b> {
-    /// What the server is, as JSON. It is the first operation, and may come again.
+    /// Facts about the server, as JSON. It is the first operation, and may be repeated.
     Info(&'b str),
     /// A message of a subscription.
     Message {
-        /// Where it was published.
+        /// The subject that it was published to.
         subject: &'b str,
         /// The number of the subscription.
         subscription: &'b str,
-        /// Where an answer is expected.
+        /// The subject for an answer.
         reply: Option<&'b str>,
         /// Its bytes, without headers.
         payload: &'b [u8],
     },
-    /// The server asks for a sign of life: [`put_pong`].
+    /// A liveness check; answer with [`put_pong`].
     Ping,
     /// The answer to [`put_ping`].
     Pong,
-    /// An operation was accepted; sent only to clients that ask for it.
+    /// An operation was accepted; sent only to clients that requested this.
     Accepted,
-    /// The server refuses something. It closes the connection after most of these.
+    /// The server refuses an operation. It closes the connection after most of these.
     Refused(&'b str),
 }
 
-/// Why a connection is given up: the next operation cannot be found.
+/// Why a connection must be closed: the next operation cannot be found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// A line that is no operation.
+    /// A line that is not an operation.
     Unknown,
-    /// An operation without a part of it, or with a length that is none.
+    /// An operation with a missing part, or with an invalid length.
     Malformed,
     /// A line beyond [`Limits::line_bytes`].
     LongLine,
@@ -74,10 +73,10 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Returns the next operation of `bytes[*at..]` and moves `at` behind it; `None`: it is not whole yet.
+/// Returns the next operation of `bytes[*at..]`, and advances `at` past it; `None` if it is incomplete.
 ///
 /// # Errors
-/// The bytes are no operation, or it is beyond a limit. The connection cannot be used any more.
+/// The bytes are not an operation, or it exceeds a limit. The connection cannot be used any more.
 pub fn next<'b>(limits: &Limits, bytes: &'b [u8], at: &mut usize) -> Result<Option<Operation<'b>>, Error> {
     let rest = bytes.get(*at..).unwrap_or_default();
     let Some(end) = rest.iter().take(limits.line_bytes + 2).position(|byte| *byte == b'\n') else {
@@ -134,8 +133,8 @@ pub fn next<'b>(limits: &Limits, bytes: &'b [u8], at: &mut usize) -> Result<Opti
     Ok(Some(operation))
 }
 
-/// Returns whether this can be a subject: tokens with points between them, without wildcards. Longer ones
-/// than 256 bytes are none, so that a line has room for it.
+/// Returns whether this is a valid subject: tokens separated by dots, without wildcards, at most 256 bytes,
+/// so that a line has room for it.
 pub fn is_subject(text: &str) -> bool {
     let is_token = |token: &str| {
         !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'*' && byte != b'>')
@@ -146,7 +145,7 @@ pub fn is_subject(text: &str) -> bool {
 /// Appends CONNECT with these options, an object in JSON.
 pub fn put_connect(out: &mut Vec<u8>, options: &str) {
     out.extend_from_slice(b"CONNECT ");
-    // A line break in JSON only parts tokens; here it would end the operation.
+    // A line break in JSON is only white space; here it would end the operation.
     out.extend(options.bytes().map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte }));
     out.extend_from_slice(b"\r\n");
 }
@@ -154,7 +153,7 @@ pub fn put_connect(out: &mut Vec<u8>, options: &str) {
 /// Appends PUB: a message.
 ///
 /// # Panics
-/// `subject` is none ([`is_subject`]).
+/// `subject` is invalid ([`is_subject`]).
 pub fn put_publish(out: &mut Vec<u8>, subject: &str, payload: &[u8]) {
     assert!(is_subject(subject), "a subject of NATS: {subject:?}");
     out.extend_from_slice(format!("PUB {subject} {}\r\n", payload.len()).as_bytes());
@@ -162,10 +161,10 @@ pub fn put_publish(out: &mut Vec<u8>, subject: &str, payload: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends SUB: a subscription, by a number that the client chooses.
+/// Appends SUB: a subscription, with a number chosen by the client.
 ///
 /// # Panics
-/// `subject` is none ([`is_subject`]).
+/// `subject` is invalid ([`is_subject`]).
 pub fn put_subscribe(out: &mut Vec<u8>, subject: &str, subscription: u64) {
     assert!(is_subject(subject), "a subject of NATS: {subject:?}");
     out.extend_from_slice(format!("SUB {subject} {subscription}\r\n").as_bytes());

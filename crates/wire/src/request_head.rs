@@ -1,8 +1,8 @@
-//! The head of a request: what it says, and how it is read.
+//! The head of a request: its contents, and its parser.
 //!
-//! A head is a view of the caller's bytes and costs no memory. What it means is decided here once: the form
-//! of its target, its host, the framing of its body, whether the connection goes on. Start at
-//! [`RequestHead`]; the reading begins at [`read`].
+//! A head is a view of the caller's bytes and costs no memory. Its meaning is decided here once: the form of
+//! its target, its host, the framing of its body, whether the connection is kept. Start at [`RequestHead`];
+//! parsing begins at [`read`].
 
 use crate::encode::ReplyTo;
 use crate::error::{Error, Problem};
@@ -24,8 +24,7 @@ pub struct RequestHead<'a> {
     stamp: Option<NonZeroU64>,
 }
 
-/// What was understood of a head, without the bytes: with copies of them and of the slots, a head can be
-/// kept.
+/// The parsed facts of a head, without its bytes. With copies of the bytes and the slots, a head can be kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestMeta {
     method: Method,
@@ -42,8 +41,8 @@ pub struct RequestMeta {
 }
 
 impl RequestMeta {
-    /// Returns what an answer has to observe, if the head is all there is to the request: no body, no other
-    /// protocol on offer, and the connection goes on.
+    /// Returns the facts that an answer needs, if the head is the whole request: no body, no offer of another
+    /// protocol, and the connection is kept.
     pub(crate) fn plain(&self) -> Option<ReplyTo> {
         let RequestMeta { method, version, keep_alive, .. } = *self;
         let is_plain = self.body == Body::Empty && keep_alive && !self.upgrade && !self.expects_continue;
@@ -52,8 +51,9 @@ impl RequestMeta {
 }
 
 impl<'a> RequestHead<'a> {
-    /// Returns a head from parts that were kept: [`bytes`](Self::bytes), [`Fields::slots`],
-    /// [`meta`](Self::meta). Parts of different heads give a head that tells nonsense, and nothing worse.
+    /// Makes a head from parts that were kept: [`bytes`](Self::bytes), [`Fields::slots`],
+    /// [`meta`](Self::meta). Parts of different heads give a head with meaningless contents; nothing worse
+    /// happens.
     pub fn from_parts(bytes: &'a [u8], slots: &'a [Slot], meta: RequestMeta) -> Self {
         RequestHead { bytes, slots, meta, stamp: None }
     }
@@ -62,8 +62,8 @@ impl<'a> RequestHead<'a> {
         RequestHead { stamp, ..self }
     }
 
-    /// Returns the same head, which came by HTTP/2: its connection goes on whatever it says, and if
-    /// `streams`, a body follows although the head does not say how long. It offers another protocol only if
+    /// Converts it to a head that came by HTTP/2: its connection is kept whatever its lines are. With
+    /// `streams`, a body follows even without a stated length. It offers another protocol only with
     /// `tunnels`: it was written for an extended CONNECT (RFC 8441).
     #[must_use]
     pub fn over_http2(mut self, streams: bool, tunnels: bool) -> Self {
@@ -72,23 +72,24 @@ impl<'a> RequestHead<'a> {
         if streams && self.meta.body == Body::Empty {
             self.meta.body = Body::Chunked;
         }
-        // Its text may be that of an HTTP/1.1 head, and does not mean the same.
+        // Its text may equal that of an HTTP/1.1 head with another meaning.
         self.stamp = None;
         self
     }
 
-    /// Heads with the same stamp, read with the same [`Scratch`](crate::Scratch), have the same bytes, and so
-    /// mean the same: what was made of one holds for the other. `None` tells nothing.
+    /// Returns the stamp. Heads with the same stamp, read with the same [`Scratch`](crate::Scratch), have the
+    /// same bytes, so a result computed for one is valid for the other. Nothing
+    /// is known of a head without a stamp (`None`).
     pub fn stamp(&self) -> Option<NonZeroU64> {
         self.stamp
     }
 
-    /// Returns all bytes of the head, its empty line included.
+    /// Returns all bytes of the head, including its empty line.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// Returns what was understood, for keeping.
+    /// Returns the parsed facts, for keeping.
     pub fn meta(&self) -> RequestMeta {
         self.meta
     }
@@ -126,7 +127,7 @@ impl<'a> RequestHead<'a> {
         str::from_utf8(self.path_bytes()).unwrap_or_default()
     }
 
-    /// Returns the bytes of the [`path`](Self::path), which are UTF-8: for a look at them that needs no text.
+    /// Returns the bytes of the [`path`](Self::path), which are UTF-8, for callers that need no text.
     #[inline]
     pub fn path_bytes(&self) -> &'a [u8] {
         let Target { form, host_end, path_end, .. } = self.meta.target;
@@ -144,10 +145,10 @@ impl<'a> RequestHead<'a> {
         }
     }
 
-    /// Returns whether the [`path`](Self::path) has one spelling and one meaning to every reader: it begins
-    /// with `/`, has no escape, no parameter, no backslash and no control character, and no segment that is
-    /// empty or begins with a dot. This was found when the head was read, and costs nothing. `false` tells
-    /// nothing.
+    /// Returns whether the [`path`](Self::path) has one spelling, with the same meaning to every reader: it
+    /// begins with `/`, has no escape, no parameter, no backslash and no control character, and no segment is
+    /// empty or begins with a dot. The parser determined this, so the call costs nothing. `false` means that
+    /// it is unknown.
     #[inline]
     pub fn is_plain_path(&self) -> bool {
         self.meta.target.is_plain
@@ -169,9 +170,9 @@ impl<'a> RequestHead<'a> {
         self.bytes.get(target).unwrap_or_default()
     }
 
-    /// Returns the host the request is for, with its port if one was given: of the target if that names one,
-    /// of `Host` otherwise (RFC 9112 §3.2.2). Only an HTTP/1.0 request may have none. A gateway sends this on
-    /// as `Host`.
+    /// Returns the host of the request, with its port if one was given: the host of the target if it has one,
+    /// otherwise that of `Host` (RFC 9112 §3.2.2). Only an HTTP/1.0 request may have none. A gateway sends
+    /// this as `Host`.
     pub fn authority(&self) -> Option<&'a str> {
         match self.meta.target.form {
             Form::Absolute | Form::Authority => {
@@ -194,8 +195,8 @@ impl<'a> RequestHead<'a> {
         self.meta.body
     }
 
-    /// Returns whether the client means the connection to go on after this exchange. Never with CONNECT: it
-    /// becomes a tunnel or ends.
+    /// Returns whether the client wants to keep the connection after this exchange. Never with CONNECT: the
+    /// connection becomes a tunnel or ends.
     pub fn keep_alive(&self) -> bool {
         self.meta.keep_alive
     }
@@ -225,7 +226,7 @@ impl fmt::Debug for RequestHead<'_> {
     }
 }
 
-/// Reads the head at the front of `bytes`. Lines up to `from` are known to be whole and good.
+/// Parses the head at the front of `bytes`. Lines up to `from` are known to be complete and valid.
 #[inline]
 pub(crate) fn read(
     bytes: &[u8],
@@ -314,7 +315,8 @@ fn request_line(bytes: &[u8], limits: &Limits) -> Result<Option<RequestLine>, Er
 
 const VERSION_LINE_BYTES: usize = "HTTP/1.1\r\n".len();
 
-/// Returns the version and the line end at the front of `bytes`; another version of the same form as it is.
+/// Returns the version and the line end at the front of `bytes`. Another version of the same form is returned
+/// as bytes.
 #[inline]
 fn version(bytes: &[u8]) -> Result<Option<Result<Version, [u8; 8]>>, Error> {
     match bytes.first_chunk::<VERSION_LINE_BYTES>() {
@@ -336,7 +338,7 @@ fn other_version(bytes: &[u8]) -> Result<Option<Result<Version, [u8; 8]>>, Error
     if bytes.len() < VERSION_LINE_BYTES {
         return Ok(None);
     }
-    // A higher minor version is read as the highest that is known (RFC 9110 §2.5).
+    // A higher minor version is read as the highest known one (RFC 9110 §2.5).
     Ok(bytes.first_chunk::<8>().map(|other| match other {
         b"HTTP/1.0" => Ok(Version::Http10),
         [.., b'1', b'.', _] => Ok(Version::Http11),
@@ -344,7 +346,7 @@ fn other_version(bytes: &[u8]) -> Result<Option<Result<Version, [u8; 8]>>, Error
     }))
 }
 
-/// What the header lines of a request say.
+/// Facts in the header lines of a request.
 #[derive(Clone, Copy, Default)]
 struct RequestFacts {
     facts: Facts,
@@ -378,7 +380,7 @@ impl Note for RequestFacts {
 }
 
 impl RequestFacts {
-    /// Returns the whole head, if its lines agree with each other.
+    /// Returns the parsed facts, if the lines agree with each other.
     #[inline]
     fn meta(self, line: &RequestLine, limits: &Limits) -> Result<RequestMeta, Error> {
         let problem = |problem| Err(Error::new(problem, &[]));
@@ -390,7 +392,7 @@ impl RequestFacts {
         let body = self.facts.framing(line.version, false)?.unwrap_or(Body::Empty);
         match body {
             Body::Empty => {}
-            // RFC 9110 §9.3.6 and §9.3.8 give it no meaning, so two readers give it two.
+            // RFC 9110 §9.3.6 and §9.3.8 define no meaning, so two readers may differ.
             _ if matches!(line.method, Method::Connect | Method::Trace) => {
                 return problem(Problem::BodyNotAllowed);
             }
@@ -401,10 +403,10 @@ impl RequestFacts {
             method: line.method,
             version: line.version,
             body,
-            // What follows CONNECT is meant for the tunnel. If there is none it must not be taken for a
+            // The bytes after CONNECT are meant for the tunnel. Without a tunnel they must not be parsed as a
             // request.
             keep_alive: self.facts.persists(line.version) && line.method != Method::Connect,
-            // RFC 9110 §10.1.1: not from a 1.0 client, and there is nothing to wait for without a body.
+            // RFC 9110 §10.1.1: not from a 1.0 client, and without a body there is nothing to wait for.
             expects_continue: self.expects_continue && line.version == Version::Http11 && body != Body::Empty,
             upgrade: self.facts.upgrades(line.version),
             method_end: line.method_end,

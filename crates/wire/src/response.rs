@@ -1,8 +1,8 @@
-//! Responses, as a client reads them.
+//! Parsing of responses, for a client.
 //!
-//! [`Responses`] is one connection's state and mirrors [`Requests`](crate::Requests); what differs is that a
-//! response means nothing without its request, so each is announced ([`Responses::begin`]), that a body may
-//! end with the connection, and that folded lines can be unfolded ([`Responses::unfold`]).
+//! [`Responses`] is the state of one connection and mirrors [`Requests`](crate::Requests). The differences: a
+//! response has a meaning only with its request, so each request is announced ([`Responses::begin`]); a body
+//! may end with the connection; and folded lines can be unfolded ([`Responses::unfold`]).
 
 use crate::body::{Decoder, Piece};
 use crate::error::{Error, Problem};
@@ -14,16 +14,17 @@ use crate::scan::value_len;
 use crate::status::Status;
 use std::fmt;
 
-/// What happens on a connection, seen by a client.
+/// An event of a connection, for a client.
 #[derive(Debug)]
 pub enum ResponseEvent<'a> {
     /// An interim response (1xx): the final one is still to come.
     Interim(ResponseHead<'a>),
-    /// The response begins. If its [`body`](ResponseHead::body) is [`Body::Empty`] it ends here too.
+    /// The head of the response. If its [`body`](ResponseHead::body) is [`Body::Empty`], the response is
+    /// complete.
     Head(ResponseHead<'a>),
     /// A piece of its body, never empty.
     Data(&'a [u8]),
-    /// It is complete, with these trailers.
+    /// The end of the response, with these trailers.
     End(Fields<'a>),
 }
 
@@ -35,8 +36,7 @@ pub struct ResponseHead<'a> {
     meta: ResponseMeta,
 }
 
-/// What was understood of a head, without the bytes: with copies of them and of the slots, a head can be
-/// kept.
+/// The parsed facts of a head, without its bytes. With copies of the bytes and the slots, a head can be kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponseMeta {
     status: Status,
@@ -46,7 +46,7 @@ pub struct ResponseMeta {
     reason_end: u16,
 }
 
-/// A head that outlives the bytes it was read from: a copy of all it is made of.
+/// A head that outlives its bytes: a copy of all its parts.
 #[derive(Clone, Debug)]
 pub struct KeptHead {
     bytes: Vec<u8>,
@@ -67,18 +67,18 @@ impl<'a> ResponseHead<'a> {
         KeptHead { bytes: self.bytes.to_vec(), slots: self.slots.to_vec(), meta: self.meta }
     }
 
-    /// Returns a head from parts that were kept, as with
+    /// Makes a head from parts that were kept, as
     /// [`RequestHead::from_parts`](crate::RequestHead::from_parts).
     pub fn from_parts(bytes: &'a [u8], slots: &'a [Slot], meta: ResponseMeta) -> Self {
         ResponseHead { bytes, slots, meta }
     }
 
-    /// Returns all bytes of the head, its empty line included.
+    /// Returns all bytes of the head, including its empty line.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// Returns what was understood, for keeping.
+    /// Returns the parsed facts, for keeping.
     pub fn meta(&self) -> ResponseMeta {
         self.meta
     }
@@ -103,13 +103,12 @@ impl<'a> ResponseHead<'a> {
         Fields::new(self.bytes, self.slots)
     }
 
-    /// Returns how the body is framed. [`Body::Empty`] after HEAD, whatever the header lines promise to a
-    /// GET.
+    /// Returns how the body is framed. [`Body::Empty`] after HEAD, whatever length the header lines state.
     pub fn body(&self) -> Body {
         self.meta.body
     }
 
-    /// Returns whether the connection can be used again after this response.
+    /// Returns whether the connection can be reused after this response.
     pub fn keep_alive(&self) -> bool {
         self.meta.keep_alive
     }
@@ -154,7 +153,7 @@ pub struct Responses {
 
 #[derive(Clone, Copy, Debug)]
 enum State {
-    /// No request is waiting for its response.
+    /// No request waits for its response.
     Idle,
     Head {
         progress: Progress,
@@ -163,7 +162,7 @@ enum State {
     Closed,
     HandedOver,
     Failed(Error),
-    /// As failed, unless the caller unfolds the lines of the head, which are known up to there.
+    /// Failed, unless the caller unfolds the lines of the head, which are valid up to here.
     Folded {
         progress: Progress,
         error: Error,
@@ -188,9 +187,9 @@ impl Responses {
         }
     }
 
-    /// Notes that the next response answers a request like this. With several requests under way, call it for
-    /// each when the response before it is complete. An error, if it is not, or if the connection is not to
-    /// be used again.
+    /// Announces the request that the next response answers. With several requests in flight, call it for
+    /// each when the previous response is complete. Returns an error if that is not complete, or if the
+    /// connection cannot be reused.
     pub fn begin(&mut self, asked: impl Into<Asked>) -> Result<(), Error> {
         match self.state {
             State::Idle => {
@@ -204,9 +203,9 @@ impl Responses {
         }
     }
 
-    /// Looks at `bytes` from `at` on for the next event, as [`Requests::next`](crate::Requests::next) does.
-    /// Bytes without a request are an error: taking them for the response to the next one would mix up
-    /// two users' answers.
+    /// Parses `bytes` from `at` on for the next event, as [`Requests::next`](crate::Requests::next) does.
+    /// Bytes without a request are an error: if they were taken for the response to the next request, two
+    /// users' answers would be exchanged.
     pub fn next<'a>(
         &mut self,
         scratch: &'a mut Scratch,
@@ -265,9 +264,9 @@ impl Responses {
     }
 
     /// Replaces the line ends of folded header lines by spaces (RFC 9112 §5.2), after an error of
-    /// [`next`](Self::next), in the bytes that were given to it. True: there were some, and `next` goes on
-    /// with these bytes. Only heads of answers are unfolded, and only with [`Limits::tolerant`]; not behind
-    /// the status line, and not where a line frames the body.
+    /// [`next`](Self::next), in the bytes that `next` got. `true`: there were some, and `next` can continue
+    /// with these bytes. Only heads of answers are unfolded, and only with [`Limits::tolerant`]; not after
+    /// the status line, and not lines that frame the body.
     pub fn unfold(&mut self, bytes: &mut [u8], at: usize) -> bool {
         let State::Folded { progress, error } = self.state else { return false };
         match head::unfold(bytes.get_mut(at..).unwrap_or_default(), progress) {
@@ -332,7 +331,7 @@ impl Responses {
         error
     }
 
-    /// Returns where in the conversation the connection is. [`Phase::Head`] as soon as a response is due.
+    /// Returns the phase of the connection. [`Phase::Head`] as soon as a response is due.
     pub fn phase(&self) -> Phase {
         match self.state {
             State::Idle => Phase::Idle,
@@ -344,8 +343,8 @@ impl Responses {
         }
     }
 
-    /// Takes the end of the input: the peer will send nothing more. True: this is how the response at hand
-    /// ends, and it is complete. An error: it is cut short.
+    /// Handles the end of the input. `true`: it ends the present response, which is complete. An error: the
+    /// response is truncated.
     pub fn end_of_input(&mut self) -> Result<bool, Error> {
         match self.state {
             State::Body(Decoder::UntilClose { .. }) => {
@@ -362,7 +361,7 @@ impl Responses {
         }
     }
 
-    /// Returns how many bytes of the body at hand are still to come, where its framing tells.
+    /// Returns how many bytes of the present body are left, if its framing states that.
     pub fn body_left(&self) -> Option<u64> {
         match &self.state {
             State::Body(decoder) => decoder.left(),
@@ -389,7 +388,7 @@ fn read(
     )
 }
 
-/// RFC 9112 §6.3, without its leniencies but for those that [`Limits::tolerant`] names.
+/// Decides the framing by RFC 9112 §6.3, without its tolerance except for the cases of [`Limits::tolerant`].
 fn meta(line: &StatusLine, facts: &Facts, asked: Asked, limits: &Limits) -> Result<ResponseMeta, Error> {
     let framing = facts.framing(line.version, limits.tolerant)?;
     let tunnel = asked.method == Method::Connect && line.status.is_success();
@@ -414,11 +413,11 @@ struct StatusLine {
     status: Status,
     version: Version,
     reason_end: u16,
-    /// Behind its line end.
+    /// Position after its line end.
     end: usize,
 }
 
-/// Where the reason phrase begins.
+/// Offset of the reason phrase.
 const REASON: usize = "HTTP/1.1 200 ".len();
 
 /// `None`: more bytes are needed.
@@ -434,12 +433,12 @@ fn status_line(bytes: &[u8], limits: &Limits) -> Result<Option<StatusLine>, Erro
         }
     }
     let Some([.., version, b' ', a, b, c]) = bytes.first_chunk::<12>() else { return Ok(None) };
-    // A higher minor version is read as the highest that is known (RFC 9110 §2.5).
+    // A higher minor version is read as the highest known one (RFC 9110 §2.5).
     let version = if *version == b'0' { Version::Http10 } else { Version::Http11 };
     let code = [a, b, c].iter().fold(0, |code, digit| code * 10 + u16::from(**digit - b'0'));
     let Some(status) = Status::new(code) else { return Err(Error::new(Problem::StatusLine, &[*a, *b, *c])) };
 
-    // Many servers leave out the space before an empty phrase. Nothing else can be meant, so it is taken.
+    // Many servers omit the space before an empty phrase. That is unambiguous, so it is accepted.
     let line_max = usize::from(limits.start_line_bytes).max(PATTERN.len());
     let line = bytes.get(..line_max + 1).unwrap_or(bytes);
     let reason_end = match bytes.get(PATTERN.len()) {

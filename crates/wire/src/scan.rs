@@ -1,22 +1,22 @@
-//! Which bytes may stand where, and how long a run of them is.
+//! Classes of bytes, and the length of a run of one class.
 //!
-//! One table of classes decides. In front of it stands a look at eight bytes at a time that may doubt a good
-//! byte but never passes a bad one: what it doubts, the table settles. So the table alone is what has to be
-//! right, and the words only have to be cautious.
+//! One table of classes decides. Before it, eight bytes at a time are checked in a way that may doubt a valid
+//! byte but never accepts an invalid one; the table decides about doubted bytes. So only the table must be
+//! exact, and the word checks need only be cautious.
 
 /// `tchar` of RFC 9110 §5.6.2: methods, header names, options.
 const TOKEN: u8 = 1;
 /// `field-vchar`, space and tab of RFC 9110 §5.5: values, reason phrases.
 const VALUE: u8 = 2;
-/// What a request target may hold: all but space, control characters, and `#`, which begins a fragment and is
+/// Bytes of a request target: all except space, control characters, and `#`, which begins a fragment and is
 /// never sent. Wider than RFC 3986, because clients send what they are given: browsers `|`, `{`, `}`, `^` and
-/// `[`, others `"`, `<`, `>` and UTF-8 as well. That bytes above 127 are UTF-8 is seen elsewhere.
+/// `[`, others `"`, `<`, `>` and UTF-8 as well. Other code checks that bytes above 127 are UTF-8.
 const TARGET: u8 = 4;
-/// A registered name as DNS and hosts files have it: letters, digits, `-`, `.`, `_`, `~`. Narrower than RFC
-/// 3986: a comma or an escape in `Host` is only ever an attempt to make two readers differ.
+/// A registered name, as in DNS and hosts files: letters, digits, `-`, `.`, `_`, `~`. Narrower than RFC 3986:
+/// a comma or an escape in `Host` is only ever an attempt to make two readers differ.
 const HOST: u8 = 8;
 
-// Evaluated by the compiler, which would refuse a place outside.
+// Evaluated at compile time, which would refuse an index out of range.
 #[allow(clippy::indexing_slicing)]
 static CLASSES: [u8; 256] = {
     let mut classes = [0; 256];
@@ -67,12 +67,12 @@ pub(crate) fn is_value(byte: u8) -> bool {
     is(byte, VALUE)
 }
 
-/// Returns how many bytes of `bytes` are a token, from its beginning.
+/// Returns the length of the token at the beginning of `bytes`.
 #[inline]
 pub(crate) fn token_len(bytes: &[u8]) -> usize {
     run(bytes, TOKEN, |word| {
-        // In doubt unless a letter or a dash, which most names are made of. With the eighth bit cleared no
-        // sum carries into the next byte, so each byte is judged by itself.
+        // Everything except letters and dashes, which most names consist of, is doubted. With the eighth bit
+        // cleared no sum carries into the next byte, so each byte is checked separately.
         let low = word & SEVEN_BITS;
         let folded = low | each(0x20);
         let from_a = folded + each(0x80 - b'a');
@@ -82,19 +82,19 @@ pub(crate) fn token_len(bytes: &[u8]) -> usize {
     })
 }
 
-/// Returns how many bytes of `bytes` are a header value, from its beginning.
+/// Returns the length of the header value at the beginning of `bytes`.
 #[inline]
 pub(crate) fn value_len(bytes: &[u8]) -> usize {
     run(bytes, VALUE, |word| below(word, 0x20) | equal(word, 0x7f))
 }
 
-/// Returns how many bytes of `bytes` are a request target, from its beginning.
+/// Returns the length of the request target at the beginning of `bytes`.
 #[inline]
 pub(crate) fn target_len(bytes: &[u8]) -> usize {
     run(bytes, TARGET, |word| below(word, 0x21) | equal(word, 0x7f) | equal(word, b'#'))
 }
 
-/// Returns how many bytes of a request target are its path, from its beginning: all before the question mark.
+/// Returns the length of a request target's path: all before the question mark.
 #[inline]
 pub(crate) fn path_len(target: &[u8]) -> usize {
     let mut rest = target;
@@ -109,9 +109,9 @@ pub(crate) fn path_len(target: &[u8]) -> usize {
     target.len() - rest.len() + last
 }
 
-/// Returns whether a path has one spelling and one meaning to every reader: it begins with `/`, has no
-/// escape, no parameter, no backslash and no control character, and no segment that is empty or begins with a
-/// dot. A path that is not plain may still be a good one.
+/// Returns whether a path has one spelling, with the same meaning to every reader: it begins with `/`, has no
+/// escape, no parameter, no backslash and no control character, and no segment is empty or begins with a dot.
+/// A path that is not plain may be valid too.
 #[inline]
 pub(crate) fn is_plain_path(path: &[u8]) -> bool {
     let odd = |byte: u8| byte < 0x20 || matches!(byte, 0x7f | b'%' | b';' | b'\\');
@@ -144,15 +144,16 @@ pub(crate) fn is_plain_path(path: &[u8]) -> bool {
     path.first() == Some(&b'/')
 }
 
-/// Returns how many bytes of `bytes` are a host name, from its beginning.
+/// Returns the length of the host name at the beginning of `bytes`.
 pub(crate) fn host_len(bytes: &[u8]) -> usize {
-    // Digits and dots as often as letters, and few of them: a look at eight would mostly doubt.
+    // Digits and dots are as frequent as letters, and names are short: a check of eight bytes would mostly
+    // doubt.
     bytes.iter().position(|byte| !is(*byte, HOST)).unwrap_or(bytes.len())
 }
 
-/// Bytes of `class` at the beginning of `bytes`. `doubt` sets the top bit of each byte of a word (the first
-/// byte lowest) that may not be of the class; bits set in error above a rightly set one are allowed, since
-/// the lowest is asked first.
+/// Returns the number of bytes of `class` at the beginning of `bytes`. `doubt` sets the top bit of each byte
+/// of a word (the first byte is the lowest) that may not be of the class. Wrong bits above a right one are
+/// allowed, since the lowest is examined first.
 #[inline(always)]
 fn run(bytes: &[u8], class: u8, doubt: impl Fn(u64) -> u64) -> usize {
     let mut rest = bytes;

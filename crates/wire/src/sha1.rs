@@ -1,7 +1,7 @@
-//! SHA-1 (FIPS 180-4), for the value of the WebSocket handshake and the names of Redis scripts. Not for
-//! anything that needs a hash without collisions.
+//! SHA-1 (FIPS 180-4), for the WebSocket handshake and the names of Redis scripts. Not for purposes that need
+//! collision resistance.
 
-/// Returns the SHA-1 digest of `bytes`, for protocols that name things by it.
+/// Returns the SHA-1 digest of `bytes`, for protocols that use it as a name.
 pub fn sha1(bytes: &[u8]) -> [u8; 20] {
     let mut state = [0x6745_2301_u32, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476, 0xc3d2_e1f0];
     let mut padded = bytes.to_vec();

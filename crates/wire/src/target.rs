@@ -1,6 +1,6 @@
-//! What a request is for: the four forms of a target, and what may stand in `Host`.
+//! Request targets: their four forms, and valid values of `Host`.
 //!
-//! Decoding escapes and walking paths is left to the caller that maps targets to things.
+//! Decoding of escapes and resolution of paths are left to the caller.
 
 use crate::message::Method;
 use crate::scan::{host_len, is_plain_path, path_len};
@@ -19,8 +19,7 @@ pub enum Form {
     Asterisk,
 }
 
-/// A target taken apart: where its host is, if it names one, and where its path begins and ends, in bytes
-/// from its start.
+/// A parsed target: the positions of its host, if it has one, and of its path, in bytes from its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) form: Form,
@@ -28,12 +27,12 @@ pub(crate) struct Target {
     pub(crate) host_end: u16,
     /// The question mark of the query, or the end of the target.
     pub(crate) path_end: u16,
-    /// The path has one spelling ([`is_plain_path`]).
+    /// Whether the path has one spelling ([`is_plain_path`]).
     pub(crate) is_plain: bool,
 }
 
 impl Target {
-    /// Returns a target that begins with `/`.
+    /// Parses a target that begins with `/`.
     #[inline]
     pub(crate) fn origin(target: &[u8]) -> Target {
         Target::of(Form::Origin, target, 0, 0)
@@ -43,16 +42,17 @@ impl Target {
     fn of(form: Form, target: &[u8], host: usize, host_end: usize) -> Target {
         let path_end = if form == Form::Authority { target.len() } else { path_len(target) };
         let is_plain = target.get(host_end..path_end).is_some_and(is_plain_path);
-        // A head is shorter than these count.
+        // A head is shorter than these types can count.
         let [host, host_end, path_end] = [host, host_end, path_end].map(|place| place as u16);
         Target { form, host, host_end, path_end, is_plain }
     }
 }
 
-/// Returns the form of a target, if it has one that goes with the method.
+/// Returns the parts of a target, if its form is valid for the method.
 pub(crate) fn classify(target: &[u8], method: Method) -> Option<Target> {
     if method == Method::Connect {
-        // The port must be there: it has no default. The last colon of an address in brackets is no port's.
+        // The port is required: it has no default. The last colon of an address in brackets does not precede
+        // a port.
         let port = target.iter().rposition(|byte| *byte == b':').and_then(|colon| target.get(colon + 1..));
         let names_port = port.is_some_and(|port| port_number(port).is_some());
         return (names_port && is_host(target)).then(|| Target::of(Form::Authority, target, 0, target.len()));
@@ -72,8 +72,8 @@ pub(crate) fn classify(target: &[u8], method: Method) -> Option<Target> {
     }
 }
 
-/// Returns whether this is a name or an address, not empty, with a port at most: RFC 9110 §7.2, without user
-/// information and without what no name has.
+/// Returns whether this is a name or an address, not empty, with at most a port: RFC 9110 §7.2, without user
+/// information and without characters that no name has.
 ///
 /// ```
 /// assert!(ringroad_wire::is_host(b"a.example:81") && !ringroad_wire::is_host(b"a.example/b"));
@@ -107,7 +107,8 @@ fn port_number(digits: &[u8]) -> Option<u16> {
     crate::message::decimal(digits).and_then(|port| u16::try_from(port).ok())
 }
 
-/// Returns what is behind the scheme of a URL, if it is this one: `http` fits `HTTP://a` (RFC 3986 §3.1).
+/// Returns the rest of a URL after this scheme, if it has this scheme: `http` matches `HTTP://a` (RFC 3986
+/// §3.1).
 ///
 /// ```
 /// assert_eq!(ringroad_wire::after_scheme("HTTP://a/b", "http"), Some("a/b"));

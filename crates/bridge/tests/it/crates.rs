@@ -62,8 +62,8 @@ fn axum_routes(driver: DriverName) {
 }
 drivers!(axum_answers_by_its_routes_and_waits_for_the_engine, axum_routes);
 
-/// Listens with a server that takes HTTP/1.1 and HTTP/2, and answers with the number of the connection and of
-/// the request on it.
+/// Listens with a server for HTTP/1.1 and HTTP/2 that answers with the number of the connection, and of the
+/// request on it.
 fn counting_server() -> SocketAddr {
     let mut listener = TcpListener::bind(([127, 0, 0, 1], 0).into()).unwrap();
     let address = listener.local_addr().unwrap();
@@ -87,7 +87,7 @@ fn counting_server() -> SocketAddr {
     address
 }
 
-/// Asks a [`counting_server`].
+/// Sends a request to a [`counting_server`].
 async fn asked(client: &hyper_client::Client, url: &str) -> (u32, u32) {
     let (status, body) = hyper_client::fetch(client, url).await.unwrap();
     assert_eq!(status, 200);
@@ -99,12 +99,12 @@ fn pooled(driver: DriverName) {
     run(driver, async {
         let url = format!("http://{}/", counting_server());
         let (client, other) = (hyper_client::client(false), hyper_client::client(true));
-        // A connection is free a moment after its answer, so the next request may open another one.
+        // A connection becomes free shortly after its answer, so the next request may open another one.
         let mut again = 0;
         while again < 10 {
             again += u32::from(asked(&client, &url).await.1 > 1);
         }
-        // With HTTP/2 all share one.
+        // With HTTP/2 all requests share one connection.
         let (first, _) = asked(&other, &url).await;
         let tasks: Vec<_> = (0..20)
             .map(|_| {
@@ -124,7 +124,7 @@ fn pooled(driver: DriverName) {
 }
 drivers!(the_pooled_client_of_hyper_util_uses_its_connections_again, pooled);
 
-/// What an error and its sources say.
+/// Returns the text of an error and its sources.
 fn told(why: &dyn std::error::Error) -> String {
     let mut all = why.to_string();
     let mut next = why.source();
@@ -179,7 +179,7 @@ fn axum_upgrade(driver: DriverName) {
         let address = listener.local_addr().unwrap();
         let stop = CancellationToken::new();
         let served = spawn(axum_websocket::serve(listener, stop.clone()));
-        // An idle connection, with an answer behind it.
+        // A connection that is idle after two answers.
         let stream = TcpStream::connect(address).await.unwrap();
         let (mut sender, idle) = client::conn::http1::handshake(Io::new(stream)).await.unwrap();
         let idle = spawn(idle);
@@ -199,7 +199,7 @@ fn axum_upgrade(driver: DriverName) {
         stop.cancel();
         served.await.unwrap().unwrap();
         idle.await.unwrap().unwrap();
-        // It is no connection of the server any more, and ends by itself.
+        // It no longer belongs to the server, and ends by itself.
         socket.send(Message::text("still there")).await.unwrap();
         assert_eq!(socket.next().await.unwrap().unwrap(), Message::text("still there"));
         socket.close(None).await.unwrap();
@@ -218,7 +218,7 @@ fn grpc(driver: DriverName) {
         assert!(client.once(&large).await.unwrap() == large);
         let refused = client.once("").await.unwrap_err();
         assert_eq!(refused.code(), tonic::Code::InvalidArgument);
-        // The next message is sent when the answer to the one before has come.
+        // The next message is sent when the previous one was answered.
         let (mut tell, told) = futures_channel::mpsc::channel(1);
         let mut answers = client.each(told).await.unwrap();
         for number in 0..100 {
@@ -251,7 +251,7 @@ fn websocket(driver: DriverName) {
 }
 drivers!(tungstenite_exchanges_messages_and_closes, websocket);
 
-/// Runs `body` on every driver, against one server: starting one takes seconds.
+/// Runs `body` on every driver with one server, because starting one takes seconds.
 fn on_each(body: impl Fn(DriverName)) {
     choose::drivers().for_each(|driver| crate::drivers::on(driver, &body));
 }
@@ -271,14 +271,14 @@ fn postgres_is_asked_on_every_driver() {
                 transaction.execute(&insert, &[&id, &format!("thing {id}")]).await.unwrap();
             }
             transaction.commit().await.unwrap();
-            // Two queries at a time, in one connection.
+            // Two concurrent queries on one connection.
             let large = "SELECT string_agg(repeat('x', 1000), '') FROM generate_series(1, 1000)";
             let last = client.query_one("SELECT name FROM things ORDER BY id DESC LIMIT 1", &[]);
             let large = client.query_one(large, &[]);
             let (last, large) = futures_util::future::join(last, large).await;
             assert_eq!(last.unwrap().get::<_, String>(0), "thing 19");
             assert_eq!(large.unwrap().get::<_, String>(0).len(), 1_000_000);
-            // An error of the server is one of the query, and the connection goes on.
+            // An error of the server concerns one query; the connection is kept.
             let why = client.query("SELECT * FROM nothing", &[]).await.unwrap_err();
             assert_eq!(why.code().map(|code| code.code()), Some("42P01"));
             assert_eq!(client.query_one("SELECT 1 + 1", &[]).await.unwrap().get::<_, i32>(0), 2);

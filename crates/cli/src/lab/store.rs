@@ -1,5 +1,5 @@
-//! Where records are: the folder of a run, the records that earlier runs left, one of them read, listed or
-//! opened.
+//! Folders and files of records: the folder of a run, and the records of earlier runs, which are read, listed
+//! or opened.
 //!
 //! Start at [`Folder`] and [`newest`].
 
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::{env, fs, io};
 
-/// Where record and page of a run go.
+/// The folder for record and page of a run.
 pub(super) struct Folder(pub(super) PathBuf);
 
 impl Folder {
@@ -35,7 +35,7 @@ impl Folder {
         };
         fs::create_dir_all(&folder).map_err(|error| refused("create the folder", &folder, error))?;
         let folder = Folder(folder);
-        // Created to check that it is possible, and removed again: an old page beside a new record would be
+        // Created to check that it is possible, and removed again. An old page beside a new record would be
         // wrong, and so would an empty record of an interrupted run.
         for file in [folder.record(), folder.page()] {
             if fs::symlink_metadata(&file).is_ok_and(|there| there.file_type().is_fifo()) {
@@ -65,7 +65,7 @@ impl Folder {
         self.0.join(PAGE)
     }
 
-    /// Returns whether the record there holds more runs than this one.
+    /// Returns whether the existing record has more runs than this one.
     pub(super) fn has_more_than(&self, record: &Record) -> bool {
         let runs = |record: &Record| record.cells.iter().map(|cell| cell.runs.len()).sum::<usize>();
         self.record().exists() && read(&self.record()).is_ok_and(|there| runs(&there) > runs(record))
@@ -87,7 +87,7 @@ pub(super) fn write_whole(file: &Path, text: &str) -> Result<(), Complaint> {
     OutFile::open(file, false).and_then(|out| out.write(text)).map_err(|error| failed("write", file, &error))
 }
 
-/// `$XDG_STATE_HOME/ringroad/lab`, or its default place in the home folder.
+/// Returns `$XDG_STATE_HOME/ringroad/lab`, or its default in the home folder.
 pub(super) fn state_folder() -> Result<PathBuf, Complaint> {
     let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let state = absolute("XDG_STATE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/state")));
@@ -98,13 +98,13 @@ pub(super) fn state_folder() -> Result<PathBuf, Complaint> {
     })
 }
 
-/// Now, as part of a file name: seconds since 1970 sort as they follow each other.
+/// Returns the current time as part of a file name: seconds since 1970 sort chronologically.
 fn stamp() -> u64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// Returns the files of records that a path names: itself; of a folder the record of a run in it, or the
-/// parts of a load that were collected there.
+/// Returns the record files of a path: the file itself; for a folder the record of its run, or the collected
+/// parts of a load.
 pub(super) fn files(path: &Path) -> Result<Vec<PathBuf>, Complaint> {
     if !path.is_dir() || path.join(RECORD).exists() {
         return Ok(vec![path.to_owned()]);
@@ -128,7 +128,7 @@ pub(super) fn files(path: &Path) -> Result<Vec<PathBuf>, Complaint> {
     Ok(files)
 }
 
-/// Returns a record made earlier; of a folder, the one in it.
+/// Reads an earlier record; for a folder, the one in it.
 pub(super) fn read(path: &Path) -> Result<Record, Complaint> {
     let file = if path.is_dir() { path.join(RECORD) } else { path.to_owned() };
     let path = file.as_path();
@@ -147,8 +147,8 @@ pub(super) fn read(path: &Path) -> Result<Record, Complaint> {
     Ok(record)
 }
 
-/// Returns the records that `lab` left, newest first; what is not a record (a run that was cut off) is left
-/// out.
+/// Returns the records that `lab` stored, newest first. Files that are not records (of an interrupted run)
+/// are left out.
 pub(super) fn newest() -> Result<Vec<(PathBuf, Record)>, Complaint> {
     let folder = &state_folder()?;
     let entries = match fs::read_dir(folder) {
@@ -163,7 +163,7 @@ pub(super) fn newest() -> Result<Vec<(PathBuf, Record)>, Complaint> {
             Some((path, record))
         })
         .collect();
-    // RFC 3339 in UTC sorts as time does.
+    // RFC 3339 in UTC sorts chronologically.
     records.sort_by(|a, b| b.1.started.cmp(&a.1.started));
     Ok(records)
 }
@@ -174,14 +174,14 @@ pub(super) fn last() -> Result<PathBuf, Complaint> {
     Ok(newest()?.into_iter().next().ok_or_else(none)?.0)
 }
 
-/// There is no record.
+/// Returns the error that there is no record.
 pub(super) fn none_yet(what: &str) -> Complaint {
     let place =
         state_folder().map_or_else(|_| String::new(), |folder| format!(" under {}", folder.display()));
     Complaint { message: format!("lab: {what}{place} (`ringroad lab` creates one)"), code: FAILED }
 }
 
-/// One line for each record, the newest first.
+/// Prints one line for each record, the newest first.
 pub(super) fn list() -> Result<u8, Complaint> {
     let records = newest()?;
     if records.is_empty() {
@@ -215,15 +215,15 @@ pub(super) struct Page {
 }
 
 impl Page {
-    /// Returns the page beside a record, or in the folder it is in: `report.html` of `record.json`,
-    /// `run.html` of `run.json`. `None` for what is no regular file, as a pipe: nothing is beside it.
+    /// Returns the page beside a record, or in its folder: `report.html` of `record.json`, `run.html` of
+    /// `run.json`. `None` if the record is not a regular file, such as a pipe: nothing is beside it.
     pub(super) fn of(record: &Path) -> Option<Page> {
         if record.is_dir() {
             return Some(Page { file: record.join(PAGE), from: RECORD.to_owned() });
         }
-        // What is not there is reported where it is read.
+        // A missing file is reported when it is read.
         let is_other = fs::metadata(record).is_ok_and(|about| !about.is_file());
-        // A file as standard input has no place here either.
+        // A file on standard input has no folder here either.
         if is_other || record.starts_with("/dev") || record.starts_with("/proc") {
             return None;
         }
@@ -238,8 +238,8 @@ impl Page {
         Page { file: file.to_owned(), from: records.iter().map(name).collect::<Vec<_>>().join(", ") }
     }
 
-    /// Returns the reason not to write it: the file is there, and is no page of this record. A file that was
-    /// named is written all the same.
+    /// Returns the reason not to write the page: the file exists, and is not a page of this record. A file
+    /// that the user named is written nevertheless.
     pub(super) fn refusal(&self, is_named: bool) -> Option<Complaint> {
         if is_named || self.is_free() {
             return None;
@@ -252,7 +252,7 @@ impl Page {
         Some(Complaint { message, code: FAILED })
     }
 
-    /// Returns whether nothing is in its place but an earlier page of the same record.
+    /// Returns whether the file does not exist, or is an earlier page of the same record.
     fn is_free(&self) -> bool {
         use std::io::Read;
         let mut head = Vec::new();
@@ -261,16 +261,16 @@ impl Page {
             Err(error) => return error.kind() == io::ErrorKind::NotFound,
         }
         let head = String::from_utf8_lossy(&head);
-        // Pages of runs had no mark once, and nothing else was named so.
+        // Older pages of runs had no mark, and no other file had this name.
         let is_older = self.from == RECORD && head.contains("<title>ringroad ") && !head.contains(MARK);
         is_older || head.contains(&mark(&self.from))
     }
 
-    /// Returns whether the page is there and was written after the record.
+    /// Returns whether the page exists and was written after the record.
     fn is_newer_than(&self, record: &Path) -> bool {
         let written = |file: &Path| fs::metadata(file).and_then(|about| about.modified());
         let Ok(page) = written(&self.file) else { return false };
-        // If its record has gone, the page is all that there is.
+        // Without its record, the page is all that is left.
         written(record).is_ok_and(|record| record <= page) || !record.exists()
     }
 
@@ -283,11 +283,11 @@ fn name_of(record: &Path) -> String {
     record.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// What the mark begins with.
+/// Prefix of the mark.
 const MARK: &str = "<meta name=\"ringroad-record\" content=\"";
 
-/// The mark is within so many bytes of a page's beginning: a file's name has at most 255, each of which may
-/// be escaped.
+/// The mark is within this many bytes of a page's beginning: a file name has at most 255 bytes, each of which
+/// may be escaped.
 const MARK_WITHIN: u64 = 4096;
 
 /// Returns the line of a page that names the record it was made from.

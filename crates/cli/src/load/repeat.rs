@@ -1,7 +1,7 @@
 //! `--repeat` and `--vs`: the same load several times, and two URLs in turns, with the statistics of the lab.
 //!
-//! In each block every URL is loaded once, in random order, so that what disturbs this machine for a while
-//! disturbs both. Figures are divided within a block, and of the ratios the median is reported with its 95 %
+//! In each block every URL is loaded once, in random order, so that a temporary disturbance of the machine
+//! affects both. Figures are divided within a block, and the median of the ratios is reported with its 95 %
 //! interval ([`ringroad_measure::Comparison`]). Start at [`run`].
 
 use super::processes;
@@ -20,31 +20,31 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-/// Blocks of a comparison, unless the user says how many.
+/// Default number of blocks of a comparison.
 pub(super) const BLOCKS: u32 = 10;
 
 /// The letters of the two URLs.
 const NAMES: [&str; 2] = ["A", "B"];
 
-/// What came of all runs.
+/// The result of all runs.
 pub(super) struct Repeated {
     pub(super) record: Record,
     pub(super) text: String,
-    /// Demands that a run has not met.
+    /// Requirements that a run did not meet.
     pub(super) unmet: Vec<String>,
     pub(super) interrupted: bool,
     /// The seconds of all runs, one after the other.
     pub(super) series: Vec<Point>,
 }
 
-/// What a run tells while others follow.
+/// An event of a run while others follow.
 pub(super) enum Told<'a> {
     Event(&'a Event<'a>),
-    /// A run has ended: its line.
+    /// A run has ended: its summary line.
     Run(String),
 }
 
-/// Loads each of the plans, one or two, once in each of so many blocks.
+/// Loads each of the one or two plans once in each block.
 pub(super) fn run(
     plans: &[Plan],
     blocks: u32,
@@ -68,7 +68,7 @@ pub(super) fn run(
             }
             let mut one = record(plan, &outcome, frame);
             for run in one.cells.iter_mut().flat_map(|cell| &mut cell.runs) {
-                // Merging counts the blocks on.
+                // Merging continues the numbers of the blocks.
                 (run.block, run.order, run.at_s) = (0, place as u32, at_s);
             }
             tell(Told::Run(line(plans.len() > 1, (block + 1, blocks), nth, &outcome, &one)));
@@ -91,12 +91,12 @@ pub(super) fn run(
     Ok(Repeated { record, text, unmet, interrupted, series })
 }
 
-/// One record of all runs: a cell for each plan.
+/// Makes one record of all runs: a cell for each plan.
 fn whole_record(plans: &[Plan], records: &[Vec<Record>], interrupted: bool) -> Result<Record, Error> {
     let mut all: Option<Record> = None;
     for of_plan in records {
         let mut one = merge(of_plan).map_err(|why| Error::stopped(why.to_string()))?;
-        // A merged verdict counts the runs of each part, of which there is one.
+        // A merged verdict counts the runs of each part; here there is one part.
         one.verdict = once(of_plan.iter().map(|record| &record.verdict));
         one.blocks = of_plan.len() as u32;
         for cell in &mut one.cells {
@@ -106,7 +106,7 @@ fn whole_record(plans: &[Plan], records: &[Vec<Record>], interrupted: bool) -> R
             None => all = Some(one),
             Some(all) => {
                 for mut cell in one.cells {
-                    // The same URL twice is two cells.
+                    // The same URL twice makes two cells.
                     if all.cells.iter().any(|known| known.id == cell.id) {
                         cell.model += " (B)";
                         cell.id = format!("{}/{}", cell.model, cell.load);
@@ -126,8 +126,8 @@ fn whole_record(plans: &[Plan], records: &[Vec<Record>], interrupted: bool) -> R
     Ok(all)
 }
 
-/// Returns the verdict of several runs: each reason once, in the words of the first run that has it, and in
-/// how many runs it was found. Reasons of one kind differ in their numbers only.
+/// Returns the verdict of several runs: each reason once, in the words of the first run that has it, and the
+/// number of runs with it. Reasons of one kind differ only in their numbers.
 fn once<'a>(verdicts: impl Iterator<Item = &'a Verdict>) -> Verdict {
     let kind = |sentence: &str| sentence.split(|c: char| c.is_ascii_digit()).collect::<String>();
     let (mut found, mut runs, mut level): (Vec<(String, Caveat, u32)>, _, _) = (Vec::new(), 0, Level::Valid);
@@ -151,7 +151,7 @@ fn once<'a>(verdicts: impl Iterator<Item = &'a Verdict>) -> Verdict {
     Verdict { level, reasons: reasons.collect() }
 }
 
-/// Returns a run in a line.
+/// Formats a run as one line.
 fn line(named: bool, (block, blocks): (u32, u32), nth: usize, outcome: &Outcome, record: &Record) -> String {
     let name = if named { NAMES.get(nth).copied().unwrap_or_default() } else { "" };
     let rate = PerSecond::of(outcome.tally.completed, outcome.window).unwrap_or(PerSecond(0.0));
@@ -167,13 +167,13 @@ fn line(named: bool, (block, blocks): (u32, u32), nth: usize, outcome: &Outcome,
     format!("{block:>3} of {blocks} {name:1} {:>10}  p50 {p50:>8}  p99 {p99:>8}{level}", rate.to_string())
 }
 
-/// A figure that is compared, less of which is better.
+/// A figure to compare, of which less is better.
 struct Figure {
     name: &'static str,
     of: fn(&Run) -> Option<f64>,
-    /// As a reader wants it.
+    /// Formats the figure.
     shown: fn(f64) -> String,
-    /// It is the reciprocal that is shown: more is better.
+    /// Whether the reciprocal is shown, of which more is better.
     turned: bool,
 }
 
@@ -263,8 +263,8 @@ fn write_all(
     record.verdict.reasons.iter().try_for_each(|reason| writeln!(out, "  {reason}"))
 }
 
-/// Returns what may be claimed of B. `ratio` is the figure of B over that of A; `turned`: more is better. The
-/// interval of a median is not symmetric, so both of its ends are printed.
+/// Formats the claim about B. `ratio` is the figure of B over that of A; `turned` means that more is better.
+/// The interval of a median is not symmetric, so both of its ends are printed.
 fn found(finding: &Finding, ratio: Interval, turned: bool) -> String {
     match finding {
         Finding::Slower { .. } | Finding::Faster { .. } => {

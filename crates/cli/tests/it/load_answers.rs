@@ -1,5 +1,5 @@
-//! `ringroad load` and what servers answer: it asks once, tells statuses, follows redirects, keeps cookies,
-//! and writes what came of it where it is wanted. The servers are threads of the test.
+//! `ringroad load` and the answers of servers: its first request, statuses, redirects, cookies, and output
+//! files. The servers are threads of the test.
 
 use crate::support::{Outcome, ringroad, run, run_with_input};
 use serde_json::Value;
@@ -8,8 +8,8 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// A server that answers each request (head and body as one read brings them) with what `answer` makes of it,
-/// and the requests it has seen. It lives as long as the test.
+/// A server that answers each request (head and body of one read) with the result of `answer`, and the
+/// requests it has received. It lives as long as the test.
 fn serve(answer: impl Fn(&str) -> String + Send + Sync + 'static) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -42,7 +42,7 @@ fn path(request: &str) -> &str {
     request.split(' ').nth(1).unwrap()
 }
 
-/// The plan is made again after the server was asked, and a pipe has its bytes once.
+/// The plan is made again after the first request, and a pipe can be read only once.
 #[test]
 fn a_body_from_a_pipe_is_in_every_request() {
     let (address, seen) = serve(|_request| answer("200 OK", "", "x"));
@@ -55,7 +55,7 @@ fn a_body_from_a_pipe_is_in_every_request() {
     assert!(seen.iter().all(|request| request.ends_with("\r\n\r\nthe body")), "{seen:?}");
 }
 
-/// A site with a page, a page that has moved, a login, and nothing else.
+/// A site with a page, a page that has moved, and a login.
 fn site() -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
     serve(|request| match path(request) {
         "/" | "/there/" => answer("200 OK", "", "hello"),
@@ -87,7 +87,7 @@ fn a_path_that_does_not_exist_is_told_after_one_request_and_recorded() {
     assert_eq!(seen.lock().unwrap().len(), 1);
     let record: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
     assert!(record["cells"][0]["skipped"].as_str().unwrap().contains("404 Not Found"));
-    // Asked for all the same, the summary says what the answers were and how long they took.
+    // If the load is requested anyway, the summary shows the statuses and latencies.
     let outcome = load(&[&[&*url, "--no-ask"], &FEW[..]].concat());
     let text = outcome.text();
     assert_eq!(outcome.code, Some(5), "{text}");
@@ -98,7 +98,7 @@ fn a_path_that_does_not_exist_is_told_after_one_request_and_recorded() {
     );
     assert!(text.contains("INVALID\n  every answer was 404 Not Found: check the path"), "{text}");
     assert!(!text.contains("not one answer came"), "{text}");
-    // And where that is what is expected, it is a load like any other.
+    // If that status is expected, it is a load like any other.
     let outcome = load(&[&[&*url, "--expect-status", "404"], &FEW[..]].concat());
     let text = outcome.text();
     assert_eq!(outcome.code, Some(0), "{text}{}", outcome.stderr);
@@ -199,7 +199,7 @@ fn urls_of_a_file_are_loaded_and_told_apart_on_several_servers() {
     std::fs::write(&urls, format!("# two servers\nhttp://{}/ 3\nPOST http://{}/{{page}}\n", one.0, other.0))
         .unwrap();
     std::fs::write(&vars, "page\n\nthere/\nnope\n").unwrap();
-    // A misspelt name of a column was sent as it is.
+    // A misspelt column name was sent literally.
     let outcome = load(&["http://127.0.0.1:9/{pag}", "--vars", vars.to_str().unwrap()]);
     assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
     assert!(outcome.stderr.contains("no {page} in a URL, a header line or the body"), "{}", outcome.stderr);
@@ -223,7 +223,7 @@ fn urls_of_a_file_are_loaded_and_told_apart_on_several_servers() {
     assert!(outcome.code == Some(2) && outcome.stderr.contains("line 1"), "{}", outcome.stderr);
 }
 
-/// All URLs without a good answer are no load; some are one, which the user may not want.
+/// Without a good answer of any URL there is no load; with some, the user may not want it.
 #[test]
 fn urls_of_a_file_that_have_no_good_answer_are_named_before_they_are_loaded() {
     let (address, _) = site();
@@ -363,7 +363,7 @@ fn what_does_not_go_together_is_refused_with_2() {
     for (words, why) in [
         (&["a", "-L", "--also", "/b"][..], "-L with several URLs"),
         (&["a", "-L", "--no-ask"], "--no-ask"),
-        // Neither was heeded.
+        // Neither was applied.
         (&["a", "-L", "--http2"], "-L and --jar with --http2"),
         (&["a", "--jar", "--http2"], "-L and --jar with --http2"),
         (&["a", "--jar", "--processes", "2"], "--processes"),
@@ -403,7 +403,7 @@ fn the_help_has_headings_in_an_order_that_tells_what_belongs_together() {
     assert_eq!(ours, expected, "{text}");
 }
 
-/// An IPv4 address of the loopback may be written in IPv6's form (RFC 4291 §2.5.5.2).
+/// An IPv4 loopback address may be written in IPv6 form (RFC 4291 §2.5.5.2).
 #[test]
 fn a_loopback_address_in_either_form_is_this_machine() {
     let (address, _) = site();

@@ -1,6 +1,6 @@
-//! Starting the binary and outside programs, with deadlines, and ending them whatever a test does.
+//! Starts the binary and other programs with deadlines, and ends them whatever a test does.
 //!
-//! Deadlines are generous: they turn a hang into a failure and measure nothing.
+//! Deadlines are generous: they turn a hang into a failure, and measure nothing.
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsStr;
@@ -11,33 +11,33 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-/// Longer than anything here takes on a loaded machine of two cores, and shorter than the runner of the tests
-/// waits.
+/// Above the time of any test here on a loaded machine with two cores, and below the time limit of the test
+/// runner.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(240);
 
-/// The binary under test.
+/// Path of the binary under test.
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_ringroad");
 
-/// The binary with arguments; standard input is empty.
+/// Returns the binary with arguments; standard input is empty.
 pub(crate) fn ringroad<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new(BINARY);
     command.args(arguments).stdin(Stdio::null());
     command
 }
 
-/// What a program that has ended did, bytes as they are.
+/// Result of a program that has ended, as bytes.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     /// Its exit code; `None` if a signal ended it.
     pub(crate) code: Option<i32>,
-    /// All it wrote to standard output.
+    /// Its standard output.
     pub(crate) stdout: Vec<u8>,
-    /// All it wrote to standard error.
+    /// Its standard error.
     pub(crate) stderr: String,
 }
 
 impl Outcome {
-    /// Standard output as text.
+    /// Returns standard output as text.
     pub(crate) fn text(&self) -> String {
         String::from_utf8(self.stdout.clone()).expect("text on standard output")
     }
@@ -53,12 +53,12 @@ impl From<Output> for Outcome {
     }
 }
 
-/// Runs a command to its end. One that hangs is killed, and fails the test.
+/// Runs a command to its end. A command that hangs is killed, and fails the test.
 pub(crate) fn run(command: &mut Command) -> Outcome {
     feed(command, None)
 }
 
-/// Runs a command to its end with `input` written to a pipe as its standard input.
+/// Runs a command to its end, with `input` written to a pipe as its standard input.
 pub(crate) fn run_with_input(command: &mut Command, input: &[u8]) -> Outcome {
     feed(command, Some(input))
 }
@@ -77,13 +77,13 @@ fn feed(command: &mut Command, input: Option<&[u8]>) -> Outcome {
         let watchdog = scope.spawn(move || {
             let late = ended.recv_timeout(DEADLINE).is_err();
             if late {
-                // Not reaped before `done` is sent, so the number is still its own.
+                // Not reaped before `done` is sent, so the process id still belongs to it.
                 let _ = kill_process(pid, Signal::KILL);
             }
             late
         });
         if let (Some(mut pipe), Some(input)) = (stdin.take(), input) {
-            // A program that does not read its input to the end is no failure of this helper.
+            // A program that does not read all of its input is not an error here.
             scope.spawn(move || drop(pipe.write_all(input)));
         }
         let errors = scope.spawn(move || {
@@ -132,7 +132,7 @@ impl Drop for Kill {
     }
 }
 
-/// The lines a running program writes, as they come.
+/// The lines of a running program, as they are written.
 pub(crate) struct Lines(Receiver<String>);
 
 impl Lines {
@@ -148,7 +148,7 @@ impl Lines {
         Lines(lines)
     }
 
-    /// The next line, or `None` at the end of the output.
+    /// Returns the next line, or `None` at the end of the output.
     pub(crate) fn next(&self) -> Option<String> {
         match self.0.recv_timeout(DEADLINE) {
             Ok(line) => Some(line),
@@ -157,13 +157,13 @@ impl Lines {
         }
     }
 
-    /// All lines from here to the end of the output.
+    /// Returns all lines up to the end of the output.
     pub(crate) fn rest(&self) -> Vec<String> {
         std::iter::from_fn(|| self.next()).collect()
     }
 }
 
-/// A `lab server` that said where it listens.
+/// A `lab server` that has printed its address.
 pub(crate) struct Server {
     process: Kill,
     lines: Lines,
@@ -171,7 +171,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts `lab server` with these arguments and reads the line that says it is ready.
+    /// Starts `lab server` with these arguments, and reads the line with its address.
     pub(crate) fn start(arguments: &[&str]) -> Server {
         let mut command = ringroad(["lab", "server"].iter().chain(arguments));
         let mut process = Kill(command.stdout(Stdio::piped()).spawn().unwrap());
@@ -187,7 +187,7 @@ impl Server {
         self.process.signal(signal);
     }
 
-    /// Stops it with a signal; it must end well and leave one line, the totals, which is returned.
+    /// Stops it with a signal. It must exit successfully and print one line, the totals, which is returned.
     pub(crate) fn stop(mut self, signal: Signal) -> serde_json::Value {
         self.process.signal(signal);
         let lines = self.lines.rest();
@@ -197,7 +197,7 @@ impl Server {
     }
 }
 
-/// Waits for a condition by looking again and again; fails with `what` if it does not come true.
+/// Checks a condition repeatedly; fails with `what` if it does not become true.
 pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + DEADLINE;
     while !holds() {
@@ -206,12 +206,12 @@ pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Says on the real stderr, past the capture of the test harness, that something was not tested and why.
+/// Prints to the real stderr, past the capture of the test harness, what was not tested and why.
 pub(crate) fn skip(what: &str, why: &str) {
     let _ = writeln!(std::io::stderr(), "skipped: {what}: {why}");
 }
 
-/// Whether a program of another project is installed; says so if not.
+/// Returns whether a program of another project is installed; prints it if not.
 pub(crate) fn installed(program: &str) -> bool {
     let found = std::env::var_os("PATH")
         .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(program).is_file()));
@@ -221,20 +221,20 @@ pub(crate) fn installed(program: &str) -> bool {
     found
 }
 
-/// Permission bits do not apply to this user.
+/// Returns whether permission bits do not apply to this user.
 pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// The binary under a path of its own, by which its processes can be told from those of other tests.
+/// Returns the binary at a separate path, which identifies its processes among those of other tests.
 pub(crate) fn own_copy(folder: &Path) -> std::path::PathBuf {
     let copy = folder.join("ringroad");
     put_copy(&copy);
     copy
 }
 
-/// Puts the binary in another place. Another program writes it: a copy that is open for writing in this
-/// process, in a child of it that another test has just forked too, cannot be started (ETXTBSY).
+/// Copies the binary to another place, by another program. A copy that is open for writing in this process,
+/// or in a child that a concurrent test has forked, cannot be started (ETXTBSY).
 pub(crate) fn put_copy(place: &Path) {
     if std::fs::hard_link(BINARY, place).is_err() {
         let copied = Command::new("cp").arg(BINARY).arg(place).status().unwrap();
@@ -242,7 +242,7 @@ pub(crate) fn put_copy(place: &Path) {
     }
 }
 
-/// The command lines of all running processes that have `marker` in them.
+/// Returns the command lines of all running processes that contain `marker`.
 pub(crate) fn processes_with(marker: &str) -> Vec<String> {
     std::fs::read_dir("/proc")
         .unwrap()

@@ -1,5 +1,5 @@
-//! Counts what is ready at once against the budget of a task. `sync::budget` is its public place, and has the
-//! reason.
+//! Counts results that are ready at once against the budget of a task. `sync::budget` is the public module,
+//! and states the reason.
 
 use super::{count_answer, give_answer_back, has_answers_left, take_answer};
 use pin_project_lite::pin_project;
@@ -22,7 +22,7 @@ pub fn poll_counted<T>(context: &mut Context<'_>, poll: impl FnOnce(&mut Context
     polled
 }
 
-/// As [`poll_counted`], for a `poll` that counts nothing itself: the budget is looked at once.
+/// Works as [`poll_counted`], for a `poll` that counts nothing itself: the budget is checked once.
 #[inline]
 pub(crate) fn poll_leaf<T>(
     context: &mut Context<'_>,
@@ -39,10 +39,10 @@ pub(crate) fn poll_leaf<T>(
     polled
 }
 
-/// Which of two futures of one task is polled first.
+/// The order in which two futures of one task are polled.
 ///
-/// They take turns: a future that always has something to do uses the whole budget of its task in each poll,
-/// and would leave none for one that is always polled behind it.
+/// They take turns: a future that is always ready uses the whole budget of its task in each poll, and would
+/// leave none for a future that is always polled after it.
 ///
 /// ```
 /// use ringroad_engine::sync::budget::Turns;
@@ -57,8 +57,8 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// Returns, for the two polls of this round, whether each is of the first future. That begins in the
-    /// first round.
+    /// Returns the order of this round: for each of its two polls, whether it is of the first future. The
+    /// first round begins with the first future.
     #[inline]
     pub fn round(&mut self) -> [bool; 2] {
         let one_begins = !self.other_begins;

@@ -169,8 +169,7 @@ pub(crate) fn take_answer() -> bool {
     })
 }
 
-/// Returns an answer to the current task's budget that [`take_answer`] has taken in the same poll: there was
-/// no result.
+/// Takes back a charge by [`take_answer`] in the same poll: there was no result.
 #[inline]
 pub(crate) fn give_answer_back() {
     CURRENT.with(|current| {
@@ -345,7 +344,7 @@ impl Core {
             && matches!(slot.place, Place::Idle(_) | Place::Running { .. })
         {
             slot.queued = true;
-            // A task that is woken while it runs has woken itself: it yields.
+            // A task that is woken while it runs has woken itself, which is a yield.
             if when == When::Soon && matches!(slot.place, Place::Idle(_)) {
                 ready.push_back(task.index());
             } else {

@@ -54,7 +54,8 @@ impl Remote {
         self.inbox.send(Message::Call(call)).map_err(|_| Gone)
     }
 
-    /// As [`spawn`](Self::spawn); the task's output goes to the thread or runtime that waits for the handle.
+    /// Works as [`spawn`](Self::spawn), and sends the task's output to the thread or runtime that waits for
+    /// the handle.
     ///
     /// ```
     /// use ringroad_engine::{DriverName, Runtime};
@@ -117,7 +118,7 @@ impl<T> RemoteTask<T> {
     #[doc(alias = "abort")]
     pub fn cancel(&self) {
         let started = Arc::clone(&self.started);
-        // It comes behind the message that starts the task. A runtime that is gone has no task any more.
+        // It follows the message that starts the task. A runtime that was shut down has no task any more.
         let _ = self.remote.call(move |core| {
             if let Some((index, generation)) = started.get() {
                 core.cancel_task(*index, *generation);

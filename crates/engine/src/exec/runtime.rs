@@ -55,13 +55,13 @@ impl Runtime {
         Builder::new(driver).build()
     }
 
-    /// Creates a runtime on the driver that works best here: of the environment variable `RINGROAD_DRIVER`,
-    /// else the first that passes its trial ([`choose`](crate::choose)), with the kernel features that were
-    /// found. If no runtime can be made on it, for want of locked memory, the next driver is taken.
+    /// Creates a runtime on the driver that the environment variable `RINGROAD_DRIVER` names, else on the
+    /// first one that passes its trial ([`choose`](crate::choose)), with the kernel features that were found.
+    /// If the runtime cannot be made for want of locked memory, the next driver is used.
     ///
     /// # Errors
-    /// The environment names no driver, or one that cannot be used here, or none can; else as
-    /// [`Builder::build`].
+    /// The environment variable does not name a driver, or names one that cannot be used here; or no driver
+    /// can be used. Otherwise as [`Builder::build`].
     pub fn auto() -> Result<Runtime> {
         let mut choice =
             choose(None, None).map_err(|why| Error::new("choosing a driver", io::Error::other(why)))?;
@@ -84,7 +84,7 @@ impl Runtime {
     /// forked from the one that created the runtime: a child creates its own, after the fork.
     ///
     /// # Panics
-    /// When called inside a runtime; and with whatever `future` panics with.
+    /// When called inside a runtime; also any panic of `future`.
     pub fn block_on<F: Future>(&self, future: F) -> Result<F::Output> {
         assert!(current().is_none(), "block_on inside a runtime would stop that runtime: await instead");
         self.core.run(future)
@@ -147,9 +147,9 @@ impl Runtime {
     /// `patience` for the kernel. Memory that the kernel still uses then is leaked, because freeing it would
     /// be unsound.
     ///
-    /// A panic in the destructor of a task ends that task alone, as while the runtime runs: the panic hook
-    /// reports it, the shutdown goes on, and this returns. In a forked child the runtime belongs to the
-    /// parent: there this drops the tasks and closes the child's copies of the descriptors, and nothing else.
+    /// A panic in the destructor of a task ends only that task, as while the runtime runs: the panic hook
+    /// reports it, and the shutdown continues. In a forked child the runtime belongs to the parent: there
+    /// this drops the tasks and closes the child's copies of the descriptors, and nothing else.
     ///
     /// # Errors
     /// The number of leaked operations.
@@ -161,8 +161,8 @@ impl Runtime {
     }
 }
 
-/// Runs `future` and what it spawns on a new runtime ([`Runtime::auto`]) until it is ready; then cancels the
-/// tasks that are left.
+/// Runs `future` and the tasks that it spawns on a new runtime ([`Runtime::auto`]) until it is ready. The
+/// remaining tasks are cancelled then.
 ///
 /// ```
 /// let sum = ringroad_engine::run(async { ringroad_engine::spawn(async { 1 + 1 }).await.unwrap() })?;

@@ -112,8 +112,8 @@ impl Panics {
     }
 }
 
-/// Runs user code, a waker or the destructor of a value, in a destructor. If it panics while the thread
-/// unwinds already, the panic ends here, because it would abort the process.
+/// Runs user code (a waker, or the destructor of a value) in a destructor. A second panic while the thread
+/// unwinds is caught, because it would abort the process.
 #[inline]
 pub(crate) fn in_destructor(code: impl FnOnce()) {
     if !std::thread::panicking() {
@@ -167,7 +167,7 @@ impl JoinError {
     /// Returns the payload of the panic, for `std::panic::resume_unwind`.
     ///
     /// # Errors
-    /// The task did not panic: the error comes back.
+    /// The task did not panic: the error is returned.
     #[doc(alias = "into_panic")]
     pub fn try_into_panic(self) -> Result<Box<dyn Any + Send>, JoinError> {
         match self {
@@ -205,8 +205,8 @@ pub(super) struct Slot {
 const _: () = assert!(size_of::<Slot>() == 32);
 
 impl Slot {
-    /// Fills a place that has nothing to drop, free or of a task that is being polled: the compiler would
-    /// have it looked at again.
+    /// Fills a place that has nothing to drop: it is free, or its task is being polled. An assignment would
+    /// check the old value for a drop.
     #[inline]
     pub(super) fn fill(&mut self, place: Place) {
         let before = std::mem::replace(&mut self.place, place);
@@ -324,8 +324,8 @@ impl<T> JoinHandle<T> {
     /// Detaches the task; its output is dropped.
     pub fn detach(self) {}
 
-    /// Drops the task's future now, and cancels what it waits for. Memory that the kernel still uses is kept
-    /// until the kernel has completed the operation. A task that has ended is not changed. Awaiting the
+    /// Drops the task's future now, and cancels its operations. Memory that the kernel still uses is kept
+    /// until the kernel has completed the operation. Has no effect on a task that has ended. Awaiting the
     /// handle then returns [`JoinError::Cancelled`], or the output if the task had ended.
     #[doc(alias = "abort")]
     pub fn cancel(&self) {
@@ -337,8 +337,8 @@ impl<T> JoinHandle<T> {
         self.core.tasks.borrow().is_over(self.index, self.generation)
     }
 
-    /// Returns a handle that can only cancel the task, for as many places as need one. It works also after
-    /// this one was awaited, moved or detached.
+    /// Returns a handle that can only cancel the task; any number of them may exist. It also works after this
+    /// one was awaited, moved or detached.
     #[doc(alias = "abort_handle")]
     pub fn cancel_handle(&self) -> CancelHandle {
         CancelHandle { core: Rc::clone(&self.core), index: self.index, generation: self.generation }
@@ -361,7 +361,7 @@ impl<T> JoinHandle<T> {
     }
 }
 
-/// Cancels a task. Clones are of the same task; dropping them does not change it. Made by
+/// Cancels a task. Clones refer to the same task; dropping them has no effect on it. Made by
 /// [`JoinHandle::cancel_handle`] and [`JoinSet::spawn`](crate::JoinSet::spawn).
 ///
 /// ```
@@ -388,7 +388,7 @@ pub struct CancelHandle {
 }
 
 impl CancelHandle {
-    /// As [`JoinHandle::cancel`].
+    /// Works as [`JoinHandle::cancel`].
     #[doc(alias = "abort")]
     pub fn cancel(&self) {
         self.core.cancel_task(self.index, self.generation);
@@ -423,7 +423,7 @@ impl<T: 'static> JoinHandle<T> {
     fn poll_output(&self, context: &mut Context<'_>) -> Poll<Result<T, JoinError>> {
         let tasks = self.core.tasks.borrow_mut();
         if tasks.is_over(self.index, self.generation) {
-            // An end counts against the budget of the task that waits for it; a wait does not.
+            // The end of a task counts against the budget of the task that joins it; a wait does not.
             if take_answer() {
                 return Poll::Ready(self.take_output(tasks));
             }
@@ -466,7 +466,7 @@ impl<T: 'static> JoinHandle<T> {
 impl<T> Drop for JoinHandle<T> {
     fn drop(&mut self) {
         if self.is_done.get() {
-            // Its slot is free, or another task's.
+            // Its slot is free, or belongs to another task.
             return;
         }
         let mut tasks = self.core.tasks.borrow_mut();
@@ -480,7 +480,7 @@ impl<T> Drop for JoinHandle<T> {
         };
         drop(tasks);
         if remains.is_some() {
-            // An output is the user's, and so is a foreign waker.
+            // The output and a foreign waker are user code.
             in_destructor(|| drop(remains));
         }
     }

@@ -61,7 +61,7 @@ impl Dir {
         options.open_beneath(self.base(), path.as_ref()).await
     }
 
-    /// As [`metadata`](super::metadata()).
+    /// Works as [`metadata`](super::metadata()).
     ///
     /// # Errors
     /// As statx(2).
@@ -69,7 +69,7 @@ impl Dir {
         super::stat_beneath(self.base(), path.as_ref(), 0).await
     }
 
-    /// As [`symlink_metadata`](super::symlink_metadata()).
+    /// Works as [`symlink_metadata`](super::symlink_metadata()).
     ///
     /// # Errors
     /// As statx(2).
@@ -77,7 +77,7 @@ impl Dir {
         super::stat_beneath(self.base(), path.as_ref(), libc::AT_SYMLINK_NOFOLLOW).await
     }
 
-    /// As [`create_dir`](super::create_dir()).
+    /// Works as [`create_dir`](super::create_dir()).
     ///
     /// # Errors
     /// As mkdirat(2).
@@ -85,7 +85,7 @@ impl Dir {
         super::create_beneath(self.base(), path.as_ref()).await
     }
 
-    /// As [`remove_file`](super::remove_file()).
+    /// Works as [`remove_file`](super::remove_file()).
     ///
     /// # Errors
     /// As unlinkat(2).
@@ -93,7 +93,7 @@ impl Dir {
         super::remove_beneath(self.base(), path.as_ref(), false).await
     }
 
-    /// As [`remove_dir`](super::remove_dir()).
+    /// Works as [`remove_dir`](super::remove_dir()).
     ///
     /// # Errors
     /// As unlinkat(2).
@@ -101,7 +101,7 @@ impl Dir {
         super::remove_beneath(self.base(), path.as_ref(), true).await
     }
 
-    /// As [`rename`](super::rename()), to a path beneath `target`.
+    /// Works as [`rename`](super::rename()), to a path beneath `target`.
     ///
     /// # Errors
     /// As renameat(2).

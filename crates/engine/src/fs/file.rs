@@ -198,7 +198,7 @@ impl File {
         self.simple("fsync", Request::Sync { on: Arc::clone(&self.on), data_only: false }).await
     }
 
-    /// As [`File::sync_all`], but without metadata that is not needed to read the data (fdatasync(2)).
+    /// Works as [`File::sync_all`], but without metadata that is not needed to read the data (fdatasync(2)).
     ///
     /// # Errors
     /// As [`File::sync_all`].

@@ -91,8 +91,8 @@ impl OpenOptions {
         self
     }
 
-    /// Further flags of open(2), such as `O_DIRECT`, `O_NOFOLLOW`, `O_TMPFILE`. They do not change the access
-    /// mode.
+    /// Sets further flags of open(2), such as `O_DIRECT`, `O_NOFOLLOW`, `O_TMPFILE`. They do not change the
+    /// access mode.
     pub const fn custom_flags(mut self, flags: i32) -> OpenOptions {
         self.custom_flags = flags;
         self

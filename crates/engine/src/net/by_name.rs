@@ -89,12 +89,13 @@ impl TcpStream {
         TcpStream::connect_first(addresses, Duration::MAX, |_| Some(options)).await
     }
 
-    /// As [`connect_any`](Self::connect_any), for a caller that waits for `span` in all: where 250 ms are
-    /// more than its share of that, an address has its share before the next one is tried. So none is left
-    /// out because those before it are silent. `options` gives those of each address, or leaves it out.
+    /// Works as [`connect_any`](Self::connect_any), for a caller that waits for `span` in total. If 250 ms
+    /// exceed an address's share of that, the next address is tried after this share. So no address is
+    /// omitted because earlier ones do not answer. `options` returns the options of each address, or `None`
+    /// to omit it.
     ///
     /// # Errors
-    /// As there. That `span` is over is for the caller to notice.
+    /// Those of `connect_any`. The caller must check whether `span` has passed.
     ///
     /// # Panics
     /// Outside of a runtime.

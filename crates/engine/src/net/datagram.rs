@@ -206,17 +206,17 @@ impl<F: Family> DatagramSocket<F> {
 }
 
 impl<F: Family> DatagramReceiver<F> {
-    /// As [`DatagramSocket::recv_from`].
+    /// Works as [`DatagramSocket::recv_from`].
     pub fn recv_from<B: IoBufMut>(&mut self, buffer: B) -> RecvFrom<'_, F, B> {
         RecvFrom::new(&self.socket, &mut self.spare, buffer)
     }
 
-    /// As [`DatagramSocket::recv`].
+    /// Works as [`DatagramSocket::recv`].
     pub fn recv<B: IoBufMut>(&mut self, buffer: B) -> RecvMessage<'_, F, B> {
         RecvMessage(RecvFrom::new(&self.socket, &mut self.spare, buffer))
     }
 
-    /// As [`DatagramSocket::canceller`]: ends what is awaited on both halves.
+    /// Works as [`DatagramSocket::canceller`]: ends what is awaited on both halves.
     pub fn canceller(&self) -> Canceller {
         self.socket.canceller(false)
     }
@@ -227,7 +227,7 @@ impl<F: Family> DatagramSender<F> {
         &self.socket
     }
 
-    /// As [`DatagramSocket::send`].
+    /// Works as [`DatagramSocket::send`].
     pub fn send<B: IoBuf>(&mut self, bytes: B) -> SendMessage<'_, F, B> {
         SendMessage::new(&self.socket, &mut self.spare, None, bytes)
     }
@@ -242,7 +242,7 @@ impl<F: Family> DatagramSender<F> {
         SendMessage::new(&self.socket, &mut self.spare, Some((to, kernel)), bytes)
     }
 
-    /// As [`DatagramSocket::canceller`]: ends what is awaited on both halves.
+    /// Works as [`DatagramSocket::canceller`]: ends what is awaited on both halves.
     pub fn canceller(&self) -> Canceller {
         self.socket.canceller(false)
     }

@@ -101,7 +101,7 @@ impl<F: Family> Stream<F> {
         Recv { socket: &self.socket, waits: false }
     }
 
-    /// As [`recv`](Self::recv), for a hand-written future. On `Pending` the task is woken when there is
+    /// Works as [`recv`](Self::recv), for a hand-written future. On `Pending` the task is woken when there is
     /// something to receive; it stays registered until the next receive of this stream, or its end.
     ///
     /// # Errors
@@ -111,9 +111,9 @@ impl<F: Family> Stream<F> {
         poll_recv(&self.socket, context)
     }
 
-    /// As [`poll_recv`](Self::poll_recv). With true beside the bytes, nothing more is there to be received,
-    /// and the task is registered for what comes next. A task that returns `Pending` from the same poll of
-    /// its own need not call this again before. After any other wait it has to.
+    /// Works as [`poll_recv`](Self::poll_recv). If the second value is true, no more bytes can be received
+    /// now, and the task is registered for the next ones. A task that returns `Pending` from the same poll
+    /// need not call this again first. After any other wait it must.
     ///
     /// # Errors
     /// As [`recv`](Self::recv).
@@ -132,13 +132,13 @@ impl<F: Family> Stream<F> {
     }
 
     /// Returns whether nothing is to be received now: no bytes, no end of the stream, no error. The answer is
-    /// true to the moment on every driver, also where no receive was asked for before; it takes one system
-    /// call (`recv(2)` with `MSG_PEEK`) and consumes nothing.
+    /// current on every driver, even if no receive was requested before. It takes one system call (`recv(2)`
+    /// with `MSG_PEEK`) and consumes nothing.
     ///
-    /// For connections that are kept between exchanges: one that is not quiet does not carry another. A poll
-    /// of [`recv`](Self::recv) says less: on io_uring `Pending` may mean that the kernel was asked just now.
+    /// For connections that are kept between exchanges: one that is not quiet cannot carry another. A poll of
+    /// [`recv`](Self::recv) is less exact: on io_uring `Pending` may mean that the kernel was asked just now.
     ///
-    /// False also where it cannot be known: after the runtime's shutdown, and for a
+    /// Also returns `false` if it cannot be known: after the runtime's shutdown, and for a
     /// [direct](super::TcpStream::is_direct) stream.
     pub fn is_quiet(&mut self) -> bool {
         is_quiet(&self.socket)
@@ -192,14 +192,14 @@ impl<F: Family> Stream<F> {
         self.socket.with_io(|io, index| io.try_send(index, bytes)).flatten()
     }
 
-    /// As [`write_all`](Self::write_all), for a hand-written future that owns the stream: polls `send`, which
-    /// began as [`SendState::new`]. On `Pending` the task is woken when the send can go on.
+    /// Works as [`write_all`](Self::write_all), for a hand-written future that owns the stream: polls `send`,
+    /// which was made by [`SendState::new`]. On `Pending` the task is woken when the send can continue.
     ///
     /// # Errors
     /// As [`write_all`](Self::write_all).
     ///
     /// # Panics
-    /// `send` is over, or was polled on another stream.
+    /// `send` has completed, or was polled on another stream.
     #[inline]
     pub fn poll_send<B: IoBuf>(
         &mut self,
@@ -241,7 +241,7 @@ impl<F: Family> Stream<F> {
     }
 
     /// Returns whether [`write_all`](Self::write_all), [`write`](Self::write) or
-    /// [`write_from`](Self::write_from) of so many immutable bytes (`&'static [u8]`, `Rc<[u8]>`, `Arc<[u8]>`)
+    /// [`write_from`](Self::write_from) of `bytes` immutable bytes (`&'static [u8]`, `Rc<[u8]>`, `Arc<[u8]>`)
     /// would now be zero-copy. A caller with a head to send before the bytes then sends the head separately.
     ///
     /// Only on io_uring; see [`ZeroCopy`](crate::ZeroCopy). The result is the same, and arrives as early,
@@ -354,32 +354,32 @@ impl<F: Family> ReadHalf<F> {
             .map_err(|_| unreachable!("a connection has two halves, and futures of theirs borrow them"))
     }
 
-    /// As [`Stream::recv`].
+    /// Works as [`Stream::recv`].
     pub fn recv(&mut self) -> Recv<'_> {
         Recv { socket: &self.socket, waits: false }
     }
 
-    /// As [`Stream::recv_into`].
+    /// Works as [`Stream::recv_into`].
     pub fn recv_into<B: IoBufMut>(&mut self, buffer: B) -> RecvInto<'_, B> {
         RecvInto::new(&self.socket, buffer)
     }
 
-    /// As [`Stream::poll_recv`].
+    /// Works as [`Stream::poll_recv`].
     pub fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Result<Lease>> {
         poll_recv(&self.socket, context)
     }
 
-    /// As [`Stream::is_quiet`].
+    /// Works as [`Stream::is_quiet`].
     pub fn is_quiet(&mut self) -> bool {
         is_quiet(&self.socket)
     }
 
-    /// As [`Stream::hangup`].
+    /// Works as [`Stream::hangup`].
     pub fn hangup(&mut self) -> Hangup<'_> {
         Hangup { socket: &self.socket, waits: false }
     }
 
-    /// As [`Stream::canceller`]: ends what is awaited on both halves.
+    /// Works as [`Stream::canceller`]: ends what is awaited on both halves.
     pub fn canceller(&self) -> Canceller {
         self.socket.canceller(false)
     }
@@ -393,28 +393,28 @@ pub struct WriteHalf<F = Inet> {
 }
 
 impl<F: Family> WriteHalf<F> {
-    /// As [`Stream::write_all`].
+    /// Works as [`Stream::write_all`].
     pub fn write_all<B: IoBuf>(&mut self, bytes: B) -> Write<'_, B> {
         Write::new(&self.socket, bytes, true)
     }
 
-    /// As [`Stream::write_from`].
+    /// Works as [`Stream::write_from`].
     pub fn write_from<B: IoBuf>(&mut self, bytes: B, from: usize) -> Write<'_, B, u32> {
         Write::starting_at(&self.socket, bytes, from)
     }
 
-    /// As [`Stream::write_vectored_all`].
+    /// Works as [`Stream::write_vectored_all`].
     pub fn write_vectored_all<B: IoBuf>(&mut self, buffers: Vec<B>) -> Write<'_, Vec<B>> {
         Write::vectored(&self.socket, buffers)
     }
 
-    /// As [`Stream::try_write`].
+    /// Works as [`Stream::try_write`].
     #[inline]
     pub fn try_write(&mut self, bytes: &[u8]) -> Option<usize> {
         self.socket.with_io(|io, index| io.try_send(index, bytes)).flatten()
     }
 
-    /// As [`Stream::poll_send`].
+    /// Works as [`Stream::poll_send`].
     pub fn poll_send<B: IoBuf>(
         &mut self,
         send: &mut SendState<B>,
@@ -431,7 +431,7 @@ impl<F: Family> WriteHalf<F> {
         self.socket.shutdown(Shutdown::Write)
     }
 
-    /// As [`Stream::canceller`]: ends what is awaited on both halves.
+    /// Works as [`Stream::canceller`]: ends what is awaited on both halves.
     pub fn canceller(&self) -> Canceller {
         self.socket.canceller(false)
     }
@@ -683,7 +683,7 @@ fn poll_sent(
 #[derive(Debug)]
 pub struct SendState<B> {
     sending: Sending,
-    /// The runtime's address and the socket's place, once it was polled there: a token means nothing
+    /// The runtime's address and the socket's place, once it was polled there. The token is invalid
     /// elsewhere.
     home: Option<(usize, u32)>,
     types: PhantomData<fn() -> B>,

@@ -15,7 +15,7 @@ use std::net::{IpAddr, SocketAddr};
 
 /// A UDP socket (`udp(7)`).
 ///
-/// A datagram may be lost, doubled or late; on one machine it is lost only where the receiver's buffer is
+/// A datagram may be lost, duplicated or late. On one machine it is lost only if the receiver's buffer is
 /// full.
 pub type UdpSocket = DatagramSocket<Inet>;
 
@@ -122,7 +122,7 @@ impl UdpSocket {
 }
 
 impl DatagramSender<Inet> {
-    /// As [`UdpSocket::send_to`].
+    /// Works as [`UdpSocket::send_to`].
     pub fn send_to<B: IoBuf>(&mut self, bytes: B, to: SocketAddr) -> SendMessage<'_, Inet, B> {
         self.send_message(to, SockAddr::from(to), bytes)
     }

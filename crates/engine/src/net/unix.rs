@@ -272,7 +272,7 @@ impl UnixDatagram {
 }
 
 impl DatagramSender<Unix> {
-    /// As [`UnixDatagram::send_to`].
+    /// Works as [`UnixDatagram::send_to`].
     pub async fn send_to<B: IoBuf + Unpin>(&mut self, bytes: B, to: impl Into<UnixAddr>) -> (Result<()>, B) {
         let to = to.into();
         let name = match to_kernel::<Unix>("sendmsg", &to) {

@@ -1,4 +1,4 @@
-//! Ctrl-C, as a future: what most programs end by.
+//! Ctrl-C as a future.
 
 use super::{Signal, Signals};
 use crate::error::Result;
@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Waits for the next Ctrl-C (SIGINT).
 ///
-/// From the first call on the process does not end by it any more. Every task that waits is woken. One that
-/// comes while no task waits is kept for the next call, so this may stand in a loop of `select!`. For other
-/// signals, and several at once, use [`Signals`].
+/// After the first call, SIGINT does not end the process any more. Every waiting task is woken. A SIGINT that
+/// arrives while no task waits is kept for the next call, so this may stand in a loop of `select!`. For other
+/// signals, and for several at once, use [`Signals`].
 ///
 /// ```no_run
 /// # async fn example() -> ringroad_engine::Result<()> {
@@ -32,19 +32,19 @@ pub async fn ctrl_c() -> Result<()> {
 
 #[derive(Default)]
 struct Counts {
-    /// How many have come.
+    /// Number of signals that have arrived.
     came: AtomicU64,
-    /// How many of them a call has returned for.
+    /// Number of them for which a call has returned.
     answered: AtomicU64,
     told: Event,
 }
 
 impl Counts {
-    /// Waits for one that no call has returned for yet.
+    /// Waits for a signal for which no call has returned yet.
     async fn next(&self) {
         let answered = self.answered.load(Ordering::Acquire);
         loop {
-            // Registered first: one that comes from here on is told.
+            // Registered first, so that signals from here on are noticed.
             listener!(self.told => told);
             let came = self.came.load(Ordering::Acquire);
             if came > answered {
@@ -56,10 +56,10 @@ impl Counts {
     }
 }
 
-/// The listener of a process, from its first call on, and what it counts.
+/// The listener of a process, made by its first call, and the counts.
 type Listener = Mutex<Option<(Signals, Arc<Counts>)>>;
 
-/// Returns this process's counts; begins to listen with the first call.
+/// Returns this process's counts. The first call starts the listener.
 fn listen() -> Result<Arc<Counts>> {
     static LISTENS: PerProcess<Listener> = PerProcess::new();
     let mut listens = LISTENS.get(|_| Mutex::new(None)).lock().unwrap_or_else(PoisonError::into_inner);

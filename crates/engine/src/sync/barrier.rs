@@ -3,7 +3,7 @@
 use super::budget::counted;
 use std::fmt;
 
-/// Lets tasks wait for each other until `number` of them have arrived. After that it is as new.
+/// Lets tasks wait for each other until `number` of them have arrived. Then the barrier can be used again.
 ///
 /// ```
 /// use ringroad_engine::{DriverName, JoinSet, Runtime, sync::Barrier};
@@ -24,18 +24,18 @@ use std::fmt;
 pub struct Barrier(async_lock::Barrier);
 
 impl Barrier {
-    /// Makes a barrier for so many tasks. With 0 or 1 no task waits.
+    /// Makes a barrier for `number` tasks. With 0 or 1 no task waits.
     pub const fn new(number: usize) -> Barrier {
         Barrier(async_lock::Barrier::new(number))
     }
 
-    /// Arrives, and waits for the others. Returns `true` to one of them. A future that is dropped while it
-    /// waits has arrived all the same.
+    /// Arrives, and waits for the others. Returns `true` to one of them. If the future is dropped while it
+    /// waits, its arrival still counts.
     pub async fn wait(&self) -> bool {
         counted(self.0.wait()).await.is_leader()
     }
 
-    /// As [`wait`](Self::wait), on a thread without a runtime; blocks.
+    /// Works as [`wait`](Self::wait), on a thread without a runtime; blocks.
     pub fn wait_blocking(&self) -> bool {
         self.0.wait_blocking().is_leader()
     }

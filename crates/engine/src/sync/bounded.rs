@@ -1,10 +1,10 @@
 //! A bounded channel from many senders to many receivers.
 //!
-//! Messages are in a queue under a lock, and the tasks that wait are in lines under the same lock: what
-//! happens while no task waits takes that lock once and looks at a length. A place that becomes free is given
-//! to the task that has waited longest, if it wants no more than are free, so a task that wants many places
-//! gets them too. A task that was told of a message or was given places, and goes away, tells the next one:
-//! a dropped future loses no message and no place.
+//! Messages are in a queue under a lock, and waiting tasks are in lines under the same lock: while no task
+//! waits, an operation takes that lock once and checks a length. A place that becomes free is given to the
+//! task that has waited longest, if it wants no more places than are free; so a task that wants many places
+//! gets them too. If a task that was notified of a message or was given places is dropped, it notifies the
+//! next one: a dropped future loses no message and no place.
 
 use super::budget::poll_leaf;
 use super::line::Line;
@@ -32,7 +32,7 @@ use std::sync::{
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// Messages that a channel has memory for from the beginning, if its capacity is not smaller.
+/// Number of messages that a channel has memory for at first, if its capacity is not smaller.
 const ROOM_AT_FIRST: usize = 32;
 
 /// Creates a channel with room for `capacity` unread messages. A sender that finds it full waits.
@@ -76,15 +76,15 @@ struct State<T> {
     capacity: usize,
     /// Places that are taken by permits.
     reserved: usize,
-    /// Places that were given to tasks that have not run since. A close takes them back.
+    /// Places given to tasks that have not run since. A close takes them back.
     given: usize,
     is_closed: bool,
     /// Tasks that wait for places. The first one wants more than are free.
     for_room: Line<usize>,
     /// Tasks that wait for a message or the end.
     for_messages: Line<usize>,
-    /// The same, for receivers that are polled. Each is told of every message: it stays in the line from one
-    /// poll to the next, and may never be polled again.
+    /// The same, for receivers that are polled. Each is notified of every message: it stays in the line from
+    /// one poll to the next, and may never be polled again.
     streams: Line<usize>,
     /// Tasks that wait until the channel is closed.
     for_close: Line<usize>,
@@ -93,7 +93,7 @@ struct State<T> {
 /// What a task waits for.
 #[derive(Clone, Copy)]
 enum What {
-    /// So many places.
+    /// This many places.
     Room(usize),
     Message,
     /// A message, as a [`Stream`].
@@ -111,7 +111,7 @@ impl What {
     }
 }
 
-/// Tasks that were told, to be woken without the lock.
+/// Tasks that were notified, to be woken without the lock.
 enum Told {
     None,
     One(Waker),
@@ -144,7 +144,7 @@ impl Told {
     }
 }
 
-/// Result of an attempt, with the tasks that it tells. `None`: the task has to wait.
+/// Result of an attempt, with the tasks that it notifies. `None`: the task has to wait.
 type Tried<R> = Option<(R, Told)>;
 
 impl<T> State<T> {
@@ -208,7 +208,7 @@ impl<T> State<T> {
         if moved == 0 {
             return Err(if self.is_over() { TryRecvError::Closed } else { TryRecvError::Empty });
         }
-        // Here, and not by `extend`, so that nothing has been taken out if it fails.
+        // Here, and not by `extend`, so that no message has been removed if it fails.
         to.reserve(moved);
         to.extend(self.queue.drain(..moved));
         Ok((moved, self.give_places()))
@@ -234,7 +234,7 @@ impl<T> State<T> {
         told
     }
 
-    /// Takes so many places for the task with this number in the line, or for one that has not waited.
+    /// Takes `wanted` places for the task with this number in the line, or for one that has not waited.
     /// Returns `None` if it has to wait; an error if the channel is closed.
     #[inline]
     fn places(&mut self, wanted: usize, number: Option<NonZeroU64>) -> Option<Result<(), SendError<()>>> {
@@ -249,7 +249,7 @@ impl<T> State<T> {
         .map(Ok)
     }
 
-    /// Takes places for permits if they are there.
+    /// Takes places for permits if enough are free.
     fn reserve(&mut self, wanted: usize) -> Result<(), TrySendError<()>> {
         match self.places(wanted, None) {
             Some(Ok(())) => {
@@ -261,7 +261,7 @@ impl<T> State<T> {
         }
     }
 
-    /// Closes the channel; returns `None` if it was.
+    /// Closes the channel; returns `None` if it was closed already.
     fn close(&mut self) -> Option<Told> {
         if std::mem::replace(&mut self.is_closed, true) {
             return None;
@@ -271,14 +271,14 @@ impl<T> State<T> {
         Some(Told::Many(told.chain(self.for_messages.pop_all()).chain(self.streams.pop_all()).collect()))
     }
 
-    /// Tells every receiver of the end, if this is it: the channel is closed, and the last permit is gone.
+    /// Notifies every receiver of the end, if the channel is closed and the last permit is gone.
     fn tell_of_end(&mut self) -> Option<Told> {
         let all =
             |state: &mut State<T>| state.for_messages.pop_all().chain(state.streams.pop_all()).collect();
         self.is_over().then(|| Told::Many(all(self)))
     }
 
-    /// Tells the next task of a line instead of one that was told and goes away.
+    /// Notifies the next task of a line in place of one that was notified and is dropped.
     fn tell_next(&mut self, what: What) -> Told {
         match what {
             What::Room(wanted) if !self.is_closed => {
@@ -286,7 +286,7 @@ impl<T> State<T> {
                 self.give_places()
             }
             What::Message if !self.queue.is_empty() => Told::one(self.for_messages.pop()),
-            // All are told of a close and of the end, and every stream of every message.
+            // A close and the end notify all tasks, and a message notifies every stream.
             What::Room(_) | What::Message | What::Item | What::Close => Told::None,
         }
     }
@@ -319,7 +319,7 @@ impl<T> Shared<T> {
         }
     }
 
-    /// As [`poll`](Self::poll), after a first attempt: a waker is not cloned before it is needed.
+    /// Works as [`poll`](Self::poll), after a first attempt: a waker is not cloned before it is needed.
     fn wait<R>(
         &self,
         what: What,
@@ -344,7 +344,7 @@ impl<T> Shared<T> {
         Poll::Pending
     }
 
-    /// Ends a wait with its result. As a call it would cost each message 30 instructions.
+    /// Ends a wait with its result. Inlined: as a call it would cost each message 30 instructions.
     #[inline(always)]
     fn ready<R>(
         mut state: MutexGuard<'_, State<T>>,
@@ -352,7 +352,7 @@ impl<T> Shared<T> {
         number: &mut Option<NonZeroU64>,
         (result, told): (R, Told),
     ) -> R {
-        // It may be ready before it was told.
+        // It may be ready before it was notified.
         let own = number.take().and_then(|number| state.line(what).leave(number));
         drop(state);
         told.wake();
@@ -360,7 +360,7 @@ impl<T> Shared<T> {
         result
     }
 
-    /// As [`poll`](Self::poll), on a thread without a runtime.
+    /// Works as [`poll`](Self::poll), on a thread without a runtime.
     fn block<R>(
         &self,
         what: What,
@@ -375,12 +375,12 @@ impl<T> Shared<T> {
         block_on(|context| waiting.poll(context, &mut attempt))
     }
 
-    /// Takes a task out of its line that does not wait any more.
+    /// Removes a task from its line that does not wait any more.
     fn leave(&self, what: What, number: NonZeroU64) {
         let (own, told) = {
             let mut state = self.state();
             match state.line(what).leave(number) {
-                // Those behind it may want fewer places than it did.
+                // Tasks behind it may want fewer places than it did.
                 Some(own) => (Some(own), state.give_places()),
                 None => (None, state.tell_next(what)),
             }
@@ -523,7 +523,7 @@ impl<T> Sender<T> {
     /// nothing.
     ///
     /// # Errors
-    /// The channel is closed: the message comes back.
+    /// The channel is closed: the message is returned.
     #[inline]
     pub fn send(&self, message: T) -> impl Future<Output = Result<(), SendError<T>>> {
         Tries::new(&self.shared, What::Room(1), sends(message))
@@ -537,10 +537,10 @@ impl<T> Sender<T> {
         self.shared.try_send(message)
     }
 
-    /// As [`send`](Self::send), with a limit of the time that it waits.
+    /// Works as [`send`](Self::send), with a limit of the waiting time.
     ///
     /// # Errors
-    /// There was no room within `span`, or the channel is closed: the message comes back in each case.
+    /// There was no room within `span`, or the channel is closed. The message is returned in each case.
     pub async fn send_timeout(&self, message: T, span: Duration) -> Result<(), SendTimeoutError<T>> {
         match timeout(span, self.reserve()).await {
             Ok(Ok(permit)) => permit.send(message).map_err(|back| SendTimeoutError::Closed(back.0)),
@@ -549,11 +549,11 @@ impl<T> Sender<T> {
         }
     }
 
-    /// Sends a message. If the channel is full, removes and returns the oldest one; if permits have all of
-    /// its places, the channel has more messages than its capacity for a while.
+    /// Sends a message. If the channel is full, removes and returns the oldest one. If permits have all of
+    /// its places, the channel exceeds its capacity for a while.
     ///
     /// # Errors
-    /// The channel is closed: the message comes back.
+    /// The channel is closed: the message is returned.
     pub fn force_send(&self, message: T) -> Result<Option<T>, SendError<T>> {
         let (oldest, told) = {
             let mut state = self.shared.state();
@@ -576,9 +576,9 @@ impl<T> Sender<T> {
         self.shared.block(What::Room(1), sends(message))
     }
 
-    /// Waits for room, and takes a place that the permit's message goes to without waiting. So a message can
-    /// be made when there is room for it, and a wait can be given up without losing one: dropping the
-    /// future, or the permit, leaves the place to others.
+    /// Waits for room, and takes a place for the permit's message, which is then sent without waiting. So a
+    /// message can be made when there is room for it, and a wait can be given up without losing one: dropping
+    /// the future or the permit frees the place.
     ///
     /// ```
     /// use ringroad_engine::{DriverName, Runtime, sync};
@@ -599,7 +599,7 @@ impl<T> Sender<T> {
         self.places(1).await.map(|()| Permit { sender: self })
     }
 
-    /// As [`reserve`](Self::reserve); the permit keeps the sender.
+    /// Works as [`reserve`](Self::reserve); the permit keeps the sender.
     ///
     /// # Errors
     /// The channel is closed.
@@ -616,10 +616,10 @@ impl<T> Sender<T> {
         Ok(Permit { sender: self })
     }
 
-    /// As [`try_reserve`](Self::try_reserve); the permit keeps the sender.
+    /// Works as [`try_reserve`](Self::try_reserve); the permit keeps the sender.
     ///
     /// # Errors
-    /// The channel is full or closed: the sender comes back.
+    /// The channel is full or closed: the sender is returned.
     pub fn try_reserve_owned(self) -> Result<OwnedPermit<T>, TrySendError<Sender<T>>> {
         let reserved = self.shared.state().reserve(1);
         match reserved {
@@ -629,8 +629,9 @@ impl<T> Sender<T> {
         }
     }
 
-    /// As [`reserve`](Self::reserve), for so many messages: waits until there is room for all of them. Tasks
-    /// get their places in order of arrival, so one that wants many is not overtaken by others that want few.
+    /// Works as [`reserve`](Self::reserve), for `count` messages: waits until there is room for all of them.
+    /// Tasks get their places in order of arrival, so a task that wants many is not overtaken by others that
+    /// want few.
     ///
     /// ```
     /// use ringroad_engine::{DriverName, Runtime, sync};
@@ -651,7 +652,7 @@ impl<T> Sender<T> {
     /// The channel is closed.
     ///
     /// # Panics
-    /// If there are more than the capacity, for which it would wait for ever.
+    /// `count` exceeds the capacity: the wait would never end.
     pub fn reserve_many(
         &self,
         count: usize,
@@ -661,10 +662,10 @@ impl<T> Sender<T> {
         async move { self.places(count).await.map(|()| PermitIterator { sender: self, left: count }) }
     }
 
-    /// Takes so many places if they are there. See [`reserve_many`](Self::reserve_many).
+    /// Takes `count` places if they are free. See [`reserve_many`](Self::reserve_many).
     ///
     /// # Errors
-    /// The channel is closed, or has too little room, which it never has for more than its capacity.
+    /// The channel is closed, or has too little room, which is always so above its capacity.
     pub fn try_reserve_many(&self, count: usize) -> Result<PermitIterator<'_, T>, TrySendError<()>> {
         self.shared.state().reserve(count)?;
         Ok(PermitIterator { sender: self, left: count })
@@ -694,9 +695,9 @@ impl<T> Sender<T> {
     }
 }
 
-/// A place in a channel that is kept for one message. See [`Sender::reserve`].
+/// A place in a channel, reserved for one message. See [`Sender::reserve`].
 ///
-/// A message may be sent through it also after the channel was closed: the receivers get the end behind the
+/// A message may be sent through it even after the channel was closed: the receivers get the end after the
 /// last permit.
 #[must_use = "dropping it gives the place back"]
 pub struct Permit<'a, T> {
@@ -707,7 +708,7 @@ impl<T> Permit<'_, T> {
     /// Sends the message; never waits.
     ///
     /// # Errors
-    /// No receiver is left: the message comes back.
+    /// No receiver is left: the message is returned.
     pub fn send(self, message: T) -> Result<(), SendError<T>> {
         let sender = self.sender;
         std::mem::forget(self);
@@ -723,7 +724,7 @@ impl<T> Drop for Permit<'_, T> {
 
 /// Permits for several messages. See [`Sender::reserve_many`].
 ///
-/// Dropping it gives the places back that are left in it.
+/// Dropping it frees the places that are left in it.
 #[must_use = "dropping it gives the places back"]
 pub struct PermitIterator<'a, T> {
     sender: &'a Sender<T>,
@@ -757,7 +758,7 @@ impl<T> Drop for PermitIterator<'_, T> {
 /// A [`Permit`] that keeps its sender, for another task or thread. See [`Sender::reserve_owned`].
 #[must_use = "dropping it gives the place back"]
 pub struct OwnedPermit<T> {
-    /// `None` after the place was used or given back.
+    /// `None` after the place was used or freed.
     sender: Option<Sender<T>>,
 }
 
@@ -765,7 +766,7 @@ impl<T> OwnedPermit<T> {
     /// Sends the message; never waits. Returns the sender.
     ///
     /// # Errors
-    /// No receiver is left: the message comes back.
+    /// No receiver is left: the message is returned.
     pub fn send(mut self, message: T) -> Result<Sender<T>, SendError<T>> {
         match self.sender.take() {
             Some(sender) => sender.shared.redeem(message).map(|()| sender),
@@ -774,7 +775,7 @@ impl<T> OwnedPermit<T> {
         }
     }
 
-    /// Gives the place back; returns the sender.
+    /// Frees the place; returns the sender.
     pub fn release(mut self) -> Option<Sender<T>> {
         let sender = self.sender.take();
         if let Some(sender) = &sender {
@@ -795,7 +796,7 @@ impl<T> Drop for OwnedPermit<T> {
 /// The receiving side of [`bounded`]. Each clone is a receiver. It is a [`Stream`] too.
 pub struct Receiver<T> {
     shared: Arc<Shared<T>>,
-    /// Its place among the streams, if the last poll has found nothing.
+    /// Its place among the streams, if the last poll found nothing.
     number: Option<NonZeroU64>,
 }
 
@@ -809,8 +810,8 @@ impl<T> Receiver<T> {
         Tries::new(&self.shared, What::Message, receive)
     }
 
-    /// Receives all messages that are there, but not more than `limit`; waits while there is none. Appends
-    /// them to `to` and returns their number. It is one operation, whatever that is. Dropping the future
+    /// Receives all messages in the channel, but at most `limit`; waits while there is none. Appends them to
+    /// `to` and returns their number. It counts as one operation for the task's budget. Dropping the future
     /// loses nothing.
     ///
     /// # Errors
@@ -848,7 +849,7 @@ impl<T> Receiver<T> {
         self.shared.block(What::Message, receive)
     }
 
-    /// As [`recv`](Self::recv), for hand-written futures.
+    /// Works as [`recv`](Self::recv), for hand-written futures.
     pub fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Result<T, RecvError>> {
         let Receiver { shared, number } = self;
         poll_leaf(context, |context| shared.poll(What::Item, number, context, receive))
@@ -895,7 +896,7 @@ impl<T> Drop for Receiver<T> {
             (state.close(), std::mem::take(&mut state.queue))
         };
         in_destructor(|| told.unwrap_or(Told::None).wake());
-        // A message may have the way back to a task that waits for an answer, and is told by this.
+        // A message may hold the reply channel of a waiting task, which this drop notifies.
         in_destructor(|| drop(unread));
     }
 }
@@ -915,7 +916,7 @@ macro_rules! ends {
                 self.shared.state().is_closed
             }
 
-            /// Returns whether no message is unread.
+            /// Returns whether there is no unread message.
             pub fn is_empty(&self) -> bool {
                 self.len() == 0
             }
@@ -936,8 +937,8 @@ macro_rules! ends {
                 self.shared.state().capacity
             }
 
-            /// Returns the number of messages that there is room for now: the capacity without unread
-            /// messages and permits; zero while tasks wait to send.
+            /// Returns the number of messages that can be sent now: the capacity without unread messages and
+            /// permits; zero while tasks wait to send.
             pub fn room(&self) -> usize {
                 self.shared.state().room()
             }
@@ -953,7 +954,7 @@ macro_rules! ends {
                 self.shared.receivers.load(Ordering::Acquire)
             }
 
-            /// Returns whether both belong to the same channel.
+            /// Returns whether both ends belong to the same channel.
             pub fn same_channel(&self, other: &$end<T>) -> bool {
                 Arc::ptr_eq(&self.shared, &other.shared)
             }
@@ -987,7 +988,7 @@ impl<T> WeakReceiver<T> {
     }
 }
 
-/// Counts one more, if there is one.
+/// Increments the count, if it is not zero.
 fn is_added(count: &AtomicUsize) -> bool {
     let add = |count: usize| (count > 0).then_some(count + 1);
     count.fetch_update(Ordering::AcqRel, Ordering::Acquire, add).is_ok()

@@ -1,8 +1,8 @@
 //! A channel in which every receiver gets every message: that of `async-broadcast`, counted against the
 //! task's budget.
 //!
-//! A receiver that is slower than the senders loses the oldest messages and is told how many, so it never
-//! holds the senders up and never fills memory.
+//! A receiver that is slower than the senders loses the oldest messages, and gets their number. So it never
+//! delays the senders, and memory is bounded.
 
 use super::budget::{counted, poll_counted};
 use async_broadcast as inner;
@@ -36,11 +36,11 @@ pub fn channel<T: Clone>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     (Sender { inner, open }, Receiver { inner: receiver })
 }
 
-/// The sending side. Each clone is a sender. Receivers may come and go: without one a message is refused, and
-/// [`subscribe`](Self::subscribe) makes the next.
+/// The sending side. Each clone is a sender. Receivers may come and go: without a receiver a message is
+/// refused, and [`subscribe`](Self::subscribe) makes a new one.
 pub struct Sender<T> {
     inner: inner::Sender<T>,
-    /// Keeps the channel open when the last receiver is dropped. It counts as no receiver.
+    /// Keeps the channel open when the last receiver is dropped. It does not count as a receiver.
     open: inner::InactiveReceiver<T>,
 }
 
@@ -48,7 +48,7 @@ impl<T: Clone> Sender<T> {
     /// Sends a message to every receiver; never waits. Returns the number of receivers.
     ///
     /// # Errors
-    /// There is no receiver: the message comes back.
+    /// There is no receiver: the message is returned.
     pub fn send(&self, message: T) -> Result<usize, SendError<T>> {
         match self.inner.try_broadcast(message) {
             Ok(_) => Ok(self.inner.receiver_count()),
@@ -76,8 +76,8 @@ pub struct Receiver<T> {
 }
 
 impl<T: Clone> Receiver<T> {
-    /// Makes a receiver of messages that are sent from now on. A [clone](Clone) receives also what waits for
-    /// this one.
+    /// Makes a receiver of messages that are sent from now on. A [clone](Clone) also receives the unread
+    /// messages of this one.
     pub fn resubscribe(&self) -> Receiver<T> {
         Receiver { inner: self.inner.new_receiver() }
     }
@@ -85,13 +85,13 @@ impl<T: Clone> Receiver<T> {
     /// Receives the next message; waits while there is none. Dropping the future loses nothing.
     ///
     /// # Errors
-    /// [`RecvError::Lagged`]: so many messages were lost, and the next call returns the oldest one left.
+    /// [`RecvError::Lagged`]: this many messages were lost; the next call returns the oldest one left.
     /// [`RecvError::Closed`]: every sender was dropped, and every message was received.
     pub async fn recv(&mut self) -> Result<T, RecvError> {
         counted(self.inner.recv_direct()).await.map_err(told)
     }
 
-    /// As [`recv`](Self::recv), on a thread without a runtime; blocks while there is no message.
+    /// Works as [`recv`](Self::recv), on a thread without a runtime; blocks while there is no message.
     ///
     /// # Errors
     /// As [`recv`](Self::recv).
@@ -114,12 +114,12 @@ impl<T: Clone> Receiver<T> {
 }
 
 impl<T> Receiver<T> {
-    /// Returns the number of messages that wait for this receiver.
+    /// Returns the number of unread messages of this receiver.
     pub fn len(&self) -> usize {
         self.inner.len()
     }
 
-    /// Returns whether no message waits for this receiver.
+    /// Returns whether this receiver has no unread message.
     pub fn is_empty(&self) -> bool {
         self.inner.is_empty()
     }
@@ -158,7 +158,7 @@ impl<T> fmt::Display for SendError<T> {
 
 impl<T: fmt::Debug> std::error::Error for SendError<T> {}
 
-/// Returns the error as it is told here.
+/// Converts the error of the inner channel.
 fn told(why: inner::RecvError) -> RecvError {
     match why {
         inner::RecvError::Overflowed(lost) => RecvError::Lagged(lost),
@@ -169,7 +169,7 @@ fn told(why: inner::RecvError) -> RecvError {
 /// Error of [`Receiver::recv`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecvError {
-    /// So many messages were lost, because this receiver was too slow.
+    /// This many messages were lost, because the receiver was too slow.
     Lagged(u64),
     /// No sender is left.
     Closed,
@@ -191,9 +191,9 @@ impl std::error::Error for RecvError {}
 pub enum TryRecvError {
     /// There is no message now.
     Empty,
-    /// As [`RecvError::Lagged`].
+    /// The same as [`RecvError::Lagged`].
     Lagged(u64),
-    /// As [`RecvError::Closed`].
+    /// The same as [`RecvError::Closed`].
     Closed,
 }
 

@@ -5,8 +5,8 @@
 //! budget as I/O, and a task that has used up its budget yields. Polls that return `Pending` cost nothing: a
 //! task may poll hundreds of empty channels.
 //!
-//! Everything of this library counts. [`counted`] is for futures of a program that take what they return from
-//! elsewhere, such as messages out of a buffer, and may be ready for ever:
+//! Every operation of this library counts. [`counted`] is for futures of a program that may be ready for
+//! ever, because their results come from elsewhere, such as messages out of a buffer:
 //!
 //! ```
 //! use ringroad_engine::{DriverName, Runtime, spawn, sync::budget::counted, yield_now};

@@ -1,4 +1,4 @@
-//! A token that tells tasks to stop.
+//! A token that signals tasks to stop.
 
 use super::budget::{counted, poll_counted};
 use event_listener::{Event, listener};
@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
 
-/// Tells tasks and threads to stop. Clones are the same token.
+/// Signals tasks and threads to stop. Clones are the same token.
 ///
-/// A token is cancelled once and for good. [`child`](Self::child) makes a token that its parent cancels too,
-/// and that can be cancelled alone.
+/// A cancel is permanent. [`child`](Self::child) makes a token that is cancelled with its parent, and that
+/// can also be cancelled alone.
 ///
 /// ```
 /// use ringroad_engine::{DriverName, Runtime, spawn, sync::CancellationToken};
@@ -50,7 +50,7 @@ impl CancellationToken {
         CancellationToken::default()
     }
 
-    /// Creates a token that is cancelled with this one.
+    /// Creates a token that is cancelled with this one, or alone.
     pub fn child(&self) -> CancellationToken {
         let child = CancellationToken::new();
         {
@@ -70,7 +70,7 @@ impl CancellationToken {
 
     /// Cancels this token and its children. A second call has no effect.
     pub fn cancel(&self) {
-        // In a list and not by recursion: a chain of tokens may be long.
+        // With a list instead of recursion, because a chain of tokens may be long.
         let mut nodes = vec![Arc::clone(&self.node)];
         while let Some(node) = nodes.pop() {
             if node.is_cancelled.swap(true, Ordering::AcqRel) {
@@ -102,9 +102,10 @@ impl CancellationToken {
     }
 
     /// Runs `future` until it is ready, or until the token is cancelled: then drops it and returns `None`. If
-    /// both happen in one poll, the future's output counts.
+    /// both happen in one poll, the output of the future is returned.
     pub async fn run_until_cancelled<F: Future>(&self, future: F) -> Option<F::Output> {
-        // The budget is looked at before the future only: one that uses it up in each poll may be cancelled.
+        // The budget is checked for the future only, so a future that uses it up in each poll can still be
+        // cancelled.
         let (mut future, mut cancelled) = (pin!(future), pin!(self.wait()));
         poll_fn(|context| {
             poll_counted(context, |context| match future.as_mut().poll(context) {
@@ -115,7 +116,7 @@ impl CancellationToken {
         .await
     }
 
-    /// Returns a guard that cancels the token when it is dropped, also by a panic.
+    /// Returns a guard that cancels the token when it is dropped, including during a panic.
     pub fn drop_guard(self) -> CancelOnDrop {
         CancelOnDrop { token: Some(self) }
     }

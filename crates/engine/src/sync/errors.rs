@@ -128,7 +128,7 @@ impl std::error::Error for RecvError {}
 pub enum TryRecvError {
     /// There is no message now.
     Empty,
-    /// As [`RecvError`].
+    /// The same as [`RecvError`].
     Closed,
 }
 

@@ -1,10 +1,10 @@
-//! Tasks that wait, in the order of their arrival.
+//! Waiting tasks, in the order of their arrival.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
 use std::task::Waker;
 
-/// Places that an empty line keeps memory for. The memory of a crowd is freed.
+/// Number of places that an empty line keeps memory for. Memory of a longer line is freed.
 const ROOM_KEPT: usize = 1024;
 
 /// Tasks that wait, each with what it wants.

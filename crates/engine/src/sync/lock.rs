@@ -41,7 +41,7 @@ impl<T> Mutex<T> {
 }
 
 impl<T: ?Sized> Mutex<T> {
-    /// Locks; waits while another task holds the lock. Dropping the future gives the place up.
+    /// Locks; waits while another task holds the lock. Dropping the future gives up its place in the line.
     pub async fn lock(&self) -> MutexGuard<'_, T> {
         counted(self.0.lock()).await
     }

@@ -105,7 +105,7 @@ impl Notify {
         counted(Notified { notify: self, calls, id: None })
     }
 
-    /// As [`notified`](Self::notified); the future keeps the notification itself alive.
+    /// Works as [`notified`](Self::notified); the future keeps the notification itself alive.
     pub fn notified_arc(self: &Arc<Self>) -> impl Future<Output = ()> + use<> {
         let (this, calls) = (Arc::clone(self), self.state().calls);
         counted(Notified { notify: this, calls, id: None })

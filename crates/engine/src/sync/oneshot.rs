@@ -16,7 +16,7 @@ pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
     (Sender { inner: sender }, Receiver { inner: receiver })
 }
 
-/// The sending side. Dropping it tells the receiver that no value comes.
+/// The sending side. If it is dropped, the receiver gets an error.
 pub struct Sender<T> {
     inner: inner::Sender<T>,
 }
@@ -26,33 +26,33 @@ impl<T> Sender<T> {
     /// the value is dropped with it.
     ///
     /// # Errors
-    /// The receiver is gone: the error has the value.
+    /// The receiver was dropped: the error has the value.
     pub fn send(self, value: T) -> Result<(), SendError<T>> {
         self.inner.send(value).map_err(SendError)
     }
 
-    /// Returns whether the receiver is gone, so that a value would return to its sender.
+    /// Returns whether the receiver was dropped, so that a send would return the value.
     pub fn is_closed(&self) -> bool {
         self.inner.is_canceled()
     }
 
-    /// Waits until the receiver is gone: the result is no longer wanted, so the work for it can stop. If the
-    /// future is dropped, nothing is lost.
+    /// Waits until the receiver is dropped: the result is no longer wanted, so the work for it can stop.
+    /// Dropping the future loses nothing.
     pub async fn closed(&mut self) {
         poll_fn(|context| poll_counted(context, |context| self.inner.poll_canceled(context))).await;
     }
 }
 
 /// The receiving side: a future of the value, or of an error if the sender is dropped. Dropping it drops a
-/// value that has arrived. Polled again after it was ready, it is an error.
+/// value that has arrived. A poll after it was ready returns an error.
 #[must_use = "futures do nothing unless awaited"]
 pub struct Receiver<T> {
     inner: inner::Receiver<T>,
 }
 
 impl<T> Receiver<T> {
-    /// Refuses a value that has not arrived yet: its sender is told, and gets it back. One that has arrived
-    /// can still be taken.
+    /// Refuses a value that has not arrived yet: the sender gets it back. A value that has arrived can still
+    /// be taken.
     pub fn close(&mut self) {
         self.inner.close();
     }

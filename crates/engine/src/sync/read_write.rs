@@ -1,5 +1,5 @@
-//! A lock for one writer or many readers, and a cell that is filled once: those of `async-lock`, counted
-//! against the task's budget.
+//! A lock for one writer or many readers, and a cell that is filled once. Both are those of `async-lock`,
+//! counted against the task's budget.
 
 use super::budget::counted;
 use std::fmt;
@@ -61,8 +61,8 @@ impl<T> From<T> for RwLock<T> {
 }
 
 impl<T: ?Sized> RwLock<T> {
-    /// Locks for reading; waits while a writer holds the lock or waits for it. Dropping the future gives the
-    /// place up.
+    /// Locks for reading; waits while a writer holds the lock or waits for it. Dropping the future gives up
+    /// its place in the line.
     pub async fn read(&self) -> RwLockReadGuard<'_, T> {
         counted(self.0.read()).await
     }
@@ -104,7 +104,7 @@ impl<T: fmt::Debug + ?Sized> fmt::Debug for RwLock<T> {
     }
 }
 
-/// A cell that is filled once, by a future, however many tasks ask for its value.
+/// A cell that a future fills once, even if several tasks request its value.
 pub struct OnceCell<T>(async_lock::OnceCell<T>);
 
 impl<T> OnceCell<T> {
@@ -121,18 +121,19 @@ impl<T> OnceCell<T> {
     /// Fills the cell.
     ///
     /// # Errors
-    /// It is full: the value comes back. Waits while another task fills it.
+    /// The cell is full: `value` is returned. Waits while another task fills it.
     pub async fn set(&self, value: T) -> Result<&T, T> {
         counted(self.0.set(value)).await
     }
 
-    /// Returns the value; fills the cell with the output of `init` if it is empty. Of several tasks one runs
-    /// its future, and the others wait. If that future is dropped, another task runs its own.
+    /// Returns the value. If the cell is empty, fills it with the output of `init`. If several tasks call
+    /// this, one runs its future, and the others wait. If that future is dropped, another task runs its own.
     pub async fn get_or_init<F: Future<Output = T>>(&self, init: impl FnOnce() -> F) -> &T {
         counted(self.0.get_or_init(init)).await
     }
 
-    /// As [`get_or_init`](Self::get_or_init), with a future that may fail. After an error the cell is empty.
+    /// Works as [`get_or_init`](Self::get_or_init), with a future that may fail. After an error the cell is
+    /// empty.
     ///
     /// # Errors
     /// That of the future.

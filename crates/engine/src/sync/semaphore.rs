@@ -1,9 +1,9 @@
-//! A number of permits; a task that finds too few waits in a line.
+//! A counter of permits; a task that needs more than are free waits in a line.
 //!
-//! The free permits are in one atomic word, with a bit that tells that tasks wait. While none waits, taking
-//! and giving back is one operation on that word. The bit changes under the lock of the line only. A task
-//! that begins to wait sets the bit and reads the free permits in one operation. So permits that come back
-//! are either seen by it, or their release sees the bit, and looks into the line.
+//! The free permits are in one atomic word, with a bit that is set while tasks wait. While none waits, taking
+//! and returning permits is one operation on that word. The bit changes only under the lock of the line. A
+//! task that begins to wait sets the bit and reads the free permits in one operation. So it sees permits that
+//! are returned, or their release sees the bit and checks the line.
 
 use super::budget::poll_leaf;
 use super::line::Line;
@@ -26,13 +26,13 @@ use std::sync::{
 };
 use std::task::{Context, Poll, Waker};
 
-/// The bit of the word that tells that tasks wait.
+/// The bit of the word that is set while tasks wait.
 const WAITED_FOR: usize = 1;
 /// One free permit in the word.
 const PERMIT: usize = 2;
 
-/// A number of permits; a task that finds too few waits. Tasks get them in order of arrival: one that wants
-/// many is not overtaken by others that want few.
+/// A counter of permits; a task that needs more than are free waits. Tasks get permits in order of arrival: a
+/// task that wants many is not overtaken by others that want few.
 ///
 /// ```
 /// use ringroad_engine::{DriverName, Runtime, sync::Semaphore};
@@ -57,31 +57,31 @@ impl Semaphore {
     /// The largest number of permits.
     pub const MAX_PERMITS: usize = usize::MAX / PERMIT;
 
-    /// Creates a semaphore with so many permits.
+    /// Creates a semaphore with `permits` free permits.
     ///
     /// # Panics
-    /// If they are more than [`MAX_PERMITS`](Self::MAX_PERMITS).
+    /// `permits` exceeds [`MAX_PERMITS`](Self::MAX_PERMITS).
     #[cfg(not(ringroad_loom))]
     pub const fn new(permits: usize) -> Semaphore {
         assert!(permits <= Self::MAX_PERMITS, "more permits than a semaphore can count");
         Semaphore { word: AtomicUsize::new(permits * PERMIT), line: Mutex::new(Line::new()) }
     }
 
-    /// The same: loom's atomics and locks are not made by constants.
+    /// Works as `new`; loom's atomics and locks cannot be made in constants.
     #[cfg(ringroad_loom)]
     pub fn new(permits: usize) -> Semaphore {
         Semaphore { word: AtomicUsize::new(permits * PERMIT), line: Mutex::new(Line::new()) }
     }
 
     /// Takes a permit until the guard is dropped; waits while there is none. Dropping the future gives up its
-    /// place.
+    /// place in the line.
     #[inline]
     pub fn acquire(&self) -> impl Future<Output = SemaphoreGuard<'_>> {
         self.acquire_many(1)
     }
 
-    /// Takes so many permits at once until the guard is dropped; waits while there are fewer, for ever if the
-    /// semaphore never has as many. Dropping the future gives up its place.
+    /// Takes `permits` permits at once until the guard is dropped. Waits while fewer are free; if the
+    /// semaphore never has that many, it waits for ever. Dropping the future gives up its place in the line.
     #[inline]
     pub fn acquire_many(&self, permits: usize) -> impl Future<Output = SemaphoreGuard<'_>> {
         Acquire::new(self, permits, SemaphoreGuard::new)
@@ -93,7 +93,7 @@ impl Semaphore {
         self.try_acquire_many(1)
     }
 
-    /// Takes so many permits if they are there and no task waits.
+    /// Takes `permits` permits if they are free and no task waits.
     #[inline]
     pub fn try_acquire_many(&self, permits: usize) -> Option<SemaphoreGuard<'_>> {
         self.take(permits).then(|| SemaphoreGuard::new(self, permits))
@@ -104,7 +104,7 @@ impl Semaphore {
         self.acquire_many_blocking(1)
     }
 
-    /// Takes so many permits at once on a thread without a runtime; blocks.
+    /// Takes `permits` permits at once on a thread without a runtime; blocks.
     pub fn acquire_many_blocking(&self, permits: usize) -> SemaphoreGuard<'_> {
         self.try_acquire_many(permits).unwrap_or_else(|| {
             let mut acquire = Acquire::new(self, permits, SemaphoreGuard::new);
@@ -118,7 +118,7 @@ impl Semaphore {
         self.acquire_many_arc(1)
     }
 
-    /// Takes so many permits at once; the guard keeps the semaphore itself alive.
+    /// Takes `permits` permits at once; the guard keeps the semaphore itself alive.
     #[doc(alias = "acquire_many_owned")]
     pub fn acquire_many_arc(self: &Arc<Self>, permits: usize) -> impl Future<Output = SemaphoreGuardArc> {
         Acquire::new(self, permits, |_, permits| SemaphoreGuardArc { semaphore: Arc::clone(self), permits })
@@ -130,7 +130,8 @@ impl Semaphore {
         self.try_acquire_many_arc(1)
     }
 
-    /// Takes so many permits if they are there and no task waits; the guard keeps the semaphore itself alive.
+    /// Takes `permits` permits if they are free and no task waits; the guard keeps the semaphore itself
+    /// alive.
     #[doc(alias = "try_acquire_many_owned")]
     pub fn try_acquire_many_arc(self: &Arc<Self>, permits: usize) -> Option<SemaphoreGuardArc> {
         self.take(permits).then(|| SemaphoreGuardArc { semaphore: Arc::clone(self), permits })
@@ -139,14 +140,14 @@ impl Semaphore {
     /// Adds permits.
     ///
     /// # Panics
-    /// If there are then more than [`MAX_PERMITS`](Self::MAX_PERMITS).
+    /// The sum would exceed [`MAX_PERMITS`](Self::MAX_PERMITS).
     pub fn add_permits(&self, permits: usize) {
         let most = Self::MAX_PERMITS - self.available_permits();
         assert!(permits <= most, "more permits than a semaphore can count");
         self.give_back(permits);
     }
 
-    /// Takes away so many of the free permits for good, or all of them; returns how many.
+    /// Removes up to `permits` of the free permits permanently; returns how many.
     pub fn forget_permits(&self, permits: usize) -> usize {
         let mut word = self.word.load(Ordering::Acquire);
         loop {
@@ -169,7 +170,7 @@ impl Semaphore {
         self.line.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Takes permits if they are there and no task waits.
+    /// Takes permits if they are free and no task waits.
     #[inline]
     fn take(&self, permits: usize) -> bool {
         let mut word = self.word.load(Ordering::Acquire);
@@ -185,7 +186,7 @@ impl Semaphore {
         }
     }
 
-    /// Takes permits if they are there, whatever waits.
+    /// Takes permits if they are free, even if tasks wait.
     fn take_before_others(&self, permits: usize) -> bool {
         let fewer = |word: usize| (word / PERMIT >= permits).then(|| word - permits * PERMIT);
         self.word.fetch_update(Ordering::AcqRel, Ordering::Acquire, fewer).is_ok()
@@ -202,7 +203,7 @@ impl Semaphore {
     /// Gives the free permits to the tasks that have waited longest, and wakes them.
     fn grant(&self, mut line: MutexGuard<'_, Line<usize>>) {
         let (mut one, mut others) = (None, Vec::new());
-        // Only a holder of the lock takes permits while the bit is set, or `forget_permits`.
+        // While the bit is set, permits are taken only by a holder of the lock, or by `forget_permits`.
         while line.first().is_some_and(|wanted| self.take_before_others(*wanted)) {
             let told = line.pop();
             if one.is_none() { one = told } else { others.extend(told) }
@@ -211,12 +212,12 @@ impl Semaphore {
             self.word.fetch_and(!WAITED_FOR, Ordering::AcqRel);
         }
         drop(line);
-        // In destructors too: of a guard, or of a future that goes away.
+        // Also called in destructors: of a guard, or of a dropped future.
         in_destructor(|| one.into_iter().chain(others).for_each(Waker::wake));
     }
 }
 
-/// Waits for permits. When it is ready, they are taken, and `guard` makes what gives them back.
+/// Waits for permits. When it is ready, they are taken; `guard` makes the value that returns them.
 struct Acquire<'a, F> {
     semaphore: &'a Semaphore,
     permits: usize,
@@ -225,7 +226,7 @@ struct Acquire<'a, F> {
     number: Option<NonZeroU64>,
 }
 
-/// Nothing of it is pinned.
+/// No field is pinned.
 impl<F> Unpin for Acquire<'_, F> {}
 
 impl<'a, F> Acquire<'a, F> {
@@ -256,7 +257,7 @@ impl<'a, F> Acquire<'a, F> {
         match self.number {
             Some(number) => match line.waker(number) {
                 Some(before) => std::mem::swap(before, &mut waker),
-                // It is told by giving it the permits.
+                // Granting the permits removes it from the line.
                 None => {
                     self.number = None;
                     return true;
@@ -265,7 +266,7 @@ impl<'a, F> Acquire<'a, F> {
             None => {
                 if line.is_empty() {
                     let word = self.semaphore.word.fetch_or(WAITED_FOR, Ordering::AcqRel);
-                    // Permits may have come back since the first look.
+                    // Permits may have been returned since the first attempt.
                     if word / PERMIT >= self.permits && self.semaphore.take_before_others(self.permits) {
                         self.semaphore.word.fetch_and(!WAITED_FOR, Ordering::AcqRel);
                         return true;
@@ -275,7 +276,7 @@ impl<'a, F> Acquire<'a, F> {
                 return false;
             }
         }
-        // The waker that was there before is dropped behind the lock.
+        // The previous waker is dropped after the lock is released.
         drop(line);
         false
     }
@@ -300,12 +301,12 @@ impl<F> Drop for Acquire<'_, F> {
 }
 
 impl Semaphore {
-    /// Takes a task out of the line that does not wait any more.
+    /// Removes a task from the line that does not wait any more.
     fn leave(&self, number: NonZeroU64, permits: usize) {
         let mut line = self.line();
         let own = line.leave(number);
         if own.is_none() {
-            // It was given its permits.
+            // Its permits were granted already.
             self.word.fetch_add(permits * PERMIT, Ordering::AcqRel);
         }
         // Tasks behind it may want fewer permits than it did.
@@ -314,7 +315,7 @@ impl Semaphore {
     }
 }
 
-/// Gives permits back when it is dropped. Returned by [`Semaphore::acquire`].
+/// Returns its permits when it is dropped. Made by [`Semaphore::acquire`].
 #[must_use = "dropping it gives the permits back"]
 pub struct SemaphoreGuard<'a> {
     semaphore: &'a Semaphore,
@@ -332,7 +333,7 @@ impl<'a> SemaphoreGuard<'a> {
         self.permits
     }
 
-    /// Keeps the permits for good; [`Semaphore::add_permits`] makes new ones.
+    /// Removes the permits permanently; [`Semaphore::add_permits`] makes new ones.
     pub fn forget(mut self) {
         self.permits = 0;
     }
@@ -345,7 +346,7 @@ impl Drop for SemaphoreGuard<'_> {
     }
 }
 
-/// Gives permits back when it is dropped, and keeps the semaphore. Returned by [`Semaphore::acquire_arc`].
+/// Returns its permits when it is dropped, and keeps the semaphore alive. Made by [`Semaphore::acquire_arc`].
 #[must_use = "dropping it gives the permits back"]
 pub struct SemaphoreGuardArc {
     semaphore: Arc<Semaphore>,
@@ -358,7 +359,7 @@ impl SemaphoreGuardArc {
         self.permits
     }
 
-    /// Keeps the permits for good; [`Semaphore::add_permits`] makes new ones.
+    /// Removes the permits permanently; [`Semaphore::add_permits`] makes new ones.
     pub fn forget(mut self) {
         self.permits = 0;
     }

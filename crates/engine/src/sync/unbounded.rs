@@ -100,8 +100,8 @@ impl<T> UnboundedSender<T> {
         Ok(())
     }
 
-    /// Returns the number of messages that the receiver has not taken yet. It takes all that are there at
-    /// once, so there may be more that it has not returned.
+    /// Returns the number of messages that the receiver has not taken yet. It takes all of them at once, so
+    /// there may be more that it has not returned.
     pub fn len(&self) -> usize {
         self.shared.state().queue.len()
     }
@@ -111,7 +111,7 @@ impl<T> UnboundedSender<T> {
         self.len() == 0
     }
 
-    /// Returns whether both belong to the same channel.
+    /// Returns whether both senders belong to the same channel.
     pub fn same_channel(&self, other: &UnboundedSender<T>) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
@@ -173,8 +173,8 @@ impl<T> UnboundedReceiver<T> {
         RecvUnbounded { receiver: self }
     }
 
-    /// Receives all messages that are there, but not more than `limit`; waits while there is none. Appends
-    /// them to `to` and returns their number. It is one operation, whatever that is. Dropping the future
+    /// Receives all messages in the channel, but at most `limit`; waits while there is none. Appends them to
+    /// `to` and returns their number. It counts as one operation for the task's budget. Dropping the future
     /// loses nothing.
     ///
     /// # Errors
@@ -186,7 +186,7 @@ impl<T> UnboundedReceiver<T> {
         assert!(limit > 0, "no message at most would be received without end");
         to.push(self.recv().await?);
         if self.own.len() < limit - 1 {
-            // What was sent since goes behind them.
+            // Messages that were sent meanwhile follow them.
             self.own.append(&mut self.shared.state().queue);
         }
         let more = self.own.len().min(limit - 1);
@@ -214,7 +214,7 @@ impl<T> UnboundedReceiver<T> {
         block_on(|context| self.poll_uncounted(context))
     }
 
-    /// As [`recv`](Self::recv), for hand-written futures.
+    /// Works as [`recv`](Self::recv), for hand-written futures.
     #[inline]
     pub fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Result<T, RecvError>> {
         poll_leaf(context, |context| self.poll_uncounted(context))

@@ -68,7 +68,7 @@ impl WaitGroup {
     async fn none_left(&self) {
         while self.under_way() > 0 {
             listener!(self.state.none_left => done);
-            // The last may have ended before the listener was registered.
+            // The last piece of work may have ended before the listener was registered.
             if self.under_way() > 0 {
                 done.await;
             }

@@ -1,9 +1,9 @@
-//! Choosing where io_uring is forbidden, each way it is forbidden somewhere: by an errno, by death, by
-//! silence, by a limit. Each in a process of its own, because a filter cannot be taken off and a trial is not
-//! repeated.
+//! Choice of a driver where io_uring is forbidden, in each of the ways that exist: by an errno, by a signal
+//! that kills, by no answer, by a limit. Each runs in a separate process, because a filter cannot be removed
+//! and a trial is not repeated.
 //!
-//! What is denied is denied for real, beneath the code: by a filter of the kernel's, as containers have it.
-//! The whole suite runs under such filters by `cargo xtask denied`.
+//! The denials are real, beneath the code: seccomp filters, as containers have them. `cargo xtask denied`
+//! runs the whole suite under such filters.
 
 use crate::support::Case;
 use ringroad_engine::choose::{self, Obstacle, Unusable, Wish};
@@ -22,7 +22,7 @@ const SETUP: i64 = libc::SYS_io_uring_setup;
 const ENTER: i64 = libc::SYS_io_uring_enter;
 const REGISTER: i64 = libc::SYS_io_uring_register;
 
-/// The part a child plays.
+/// The role of a child.
 const ROLE: &str = "RINGROAD_TEST_DENIED";
 
 /// The answer to a call, as a seccomp filter returns it (seccomp(2)).
@@ -30,13 +30,13 @@ const fn errno(number: i32) -> u32 {
     libc::SECCOMP_RET_ERRNO | number as u32
 }
 
-/// Denies `calls` to this thread and to what it starts from now on. With `listen`, a thread that makes such a
-/// call waits for an answer that does not come; the descriptor for the answer stays open until the end.
+/// Denies `calls` to this thread and to its later children. With `listen`, a thread that makes such a call
+/// waits for an answer that never comes; the descriptor for the answer stays open until the end.
 fn deny(calls: &[i64], action: u32, listen: bool) {
     let statement = |code, k| libc::sock_filter { code, jt: 0, jf: 0, k };
     let mut program = vec![statement((libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16, 0)];
     for (index, call) in calls.iter().enumerate() {
-        // To the last but one: past the rest of the comparisons and the "allow".
+        // Jumps to the last but one: past the other comparisons and the "allow".
         let jt = (calls.len() - index) as u8;
         let code = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
         program.push(libc::sock_filter { code, jt, jf: 0, k: *call as u32 });
@@ -53,7 +53,7 @@ fn deny(calls: &[i64], action: u32, listen: bool) {
     assert!(answer >= 0, "{}", std::io::Error::last_os_error());
 }
 
-/// This test again, in a process of its own that plays `role`.
+/// Starts this test again, in a separate process that plays `role`.
 fn again(test: &str, role: &str) -> Output {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(ROLE, role);
@@ -70,7 +70,7 @@ fn passed(output: &Output, about: &str) {
     );
 }
 
-/// A connection, a byte there and back: the driver works.
+/// Makes a connection and exchanges a byte: the driver works.
 fn works(driver: DriverName) {
     let runtime = Runtime::builder(driver).build().unwrap();
     let exchanged = runtime.block_on(async {
@@ -85,7 +85,7 @@ fn works(driver: DriverName) {
 
 const KILL: u32 = libc::SECCOMP_RET_KILL_PROCESS;
 
-/// Way, action, and what the reason must say.
+/// The way, the action, and what the reason must contain.
 const WAYS: [(&str, u32, &str); 6] = [
     ("EPERM", errno(libc::EPERM), "Operation not permitted"),
     ("ENOSYS", errno(libc::ENOSYS), "Function not implemented"),
@@ -95,7 +95,7 @@ const WAYS: [(&str, u32, &str); 6] = [
     ("TRAP", libc::SECCOMP_RET_TRAP, "ends a process"),
 ];
 
-/// Which calls are denied, and which of them is met first.
+/// The denied calls, and the one that is made first.
 const CALLS: [(&str, &[i64], &str); 3] = [
     ("all", &[SETUP, ENTER, REGISTER], "io_uring_setup"),
     ("enter", &[ENTER], "io_uring_enter"),
@@ -142,8 +142,8 @@ fn wherever_io_uring_is_denied_auto_goes_on_with_epoll_and_a_named_io_uring_is_r
     }
 }
 
-/// What an old filter does to a call it does not know: EPERM or ENOSYS, and epoll goes on with the older
-/// call; or the end of the process, and then it is the trial's child that ends.
+/// An old filter answers unknown calls with EPERM or ENOSYS, and epoll uses the older call. Or it ends the
+/// process, which is then the trial's child.
 #[test]
 fn a_filter_from_before_the_newer_wait_of_epoll_ends_no_wait_and_no_process() {
     const TEST: &str = "choose::a_filter_from_before_the_newer_wait_of_epoll_ends_no_wait_and_no_process";
@@ -158,7 +158,7 @@ fn a_filter_from_before_the_newer_wait_of_epoll_ends_no_wait_and_no_process() {
         }
         works(choose::choose(wish, None).unwrap().driver());
         let runtime = Runtime::builder(DriverName::Epoll).build().unwrap();
-        // A timer is what makes a wait have a span.
+        // With a timer, the wait has a timeout.
         runtime.block_on(sleep(Duration::from_millis(2))).unwrap();
         return;
     }
@@ -183,7 +183,7 @@ fn a_sandbox_that_never_answers_is_a_refusal() {
     works(choose::choose(None, None).unwrap().driver());
 }
 
-/// Returns whether a test can give its process so much memory to lock: without rights a limit is not raised.
+/// Returns whether a test can raise the limit of locked memory to this: without rights it cannot.
 fn may_lock(memory: u64) -> bool {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: a live limit, which the call fills.
@@ -193,8 +193,8 @@ fn may_lock(memory: u64) -> bool {
     }
 }
 
-/// Takes all rights from this process, and leaves it so much memory to lock. The kernel counts for each user:
-/// of other tests' processes none has this number. A user other than root stays that user.
+/// Drops all rights of this process, and sets its limit of locked memory. The kernel counts for each user,
+/// and no process of another test has this user's number. A user other than root stays the same.
 fn become_another_user(user: u32, memory: u64) {
     let limit = libc::rlimit { rlim_cur: memory, rlim_max: memory };
     // SAFETY: a live limit, and numbers.
@@ -211,7 +211,7 @@ fn become_another_user(user: u32, memory: u64) {
 #[test]
 fn where_the_rings_of_all_workers_find_no_memory_all_workers_begin_on_epoll() {
     const WORKERS: usize = 16;
-    // Enough for a trial, and for one ring or two.
+    // Enough for a trial, and for one or two rings.
     const MEMORY: u64 = 64 << 10;
     if std::env::var(ROLE).is_err() {
         if !may_lock(MEMORY) {
@@ -242,7 +242,7 @@ fn where_the_rings_of_all_workers_find_no_memory_all_workers_begin_on_epoll() {
     let [refusal] = choice.refused() else { panic!("{choice}") };
     assert_eq!(refusal.obstacle, Obstacle::Limited, "{refusal}");
     assert!(refusal.reason.contains("may lock 64 KiB") && refusal.fix.is_some(), "{refusal}");
-    // One runtime fits, also when the memory of those before is still counted.
+    // One runtime fits, even if the memory of earlier ones is still counted.
     works(Runtime::auto().unwrap().driver().unwrap());
 }
 
@@ -262,8 +262,7 @@ fn without_locked_memory_auto_falls_back_to_epoll_with_the_reason() {
         assert_eq!(choice.driver(), DriverName::Epoll, "{choice}");
         return works(choice.driver());
     }
-    // Whether this kernel counts rings as locked memory at all: asked as the kernel is asked, by eight
-    // entries.
+    // Checks whether this kernel counts rings as locked memory at all, with a set-up of eight entries.
     let mut parameters = [0u64; 15];
     // SAFETY: `io_uring_params` is 120 bytes of integers; a descriptor it returns ends with this process.
     let ring = unsafe { libc::syscall(SETUP, 8, parameters.as_mut_ptr()) };
@@ -279,10 +278,9 @@ fn without_locked_memory_auto_falls_back_to_epoll_with_the_reason() {
     works(choice.driver());
 }
 
-/// The process that runs this dies at the first call of io_uring, also in its children's name: a filter is
-/// inherited, but a probe's child would die alone. So the probe is shown to be needed: with it the driver is
-/// refused, without it the process is gone; and what a named driver does without it is shown to need no
-/// io_uring.
+/// A process under this filter dies at the first call of io_uring, and its children inherit the filter, but a
+/// trial's child dies alone. So this shows that the trial is needed: with it the driver is refused, without
+/// it the process is killed. It also shows that a named driver runs without a trial, and without io_uring.
 #[test]
 fn no_other_driver_ever_touches_io_uring() {
     const TEST: &str = "choose::no_other_driver_ever_touches_io_uring";
@@ -316,7 +314,7 @@ fn no_other_driver_ever_touches_io_uring() {
     }
 }
 
-/// The environment names the driver where the command line does not; a name that is none is said to be none.
+/// The environment variable names the driver if the command line does not. An invalid name is reported.
 #[test]
 fn the_environment_is_heard_and_the_command_line_is_heard_first() {
     const TEST: &str = "choose::the_environment_is_heard_and_the_command_line_is_heard_first";

@@ -1,15 +1,15 @@
 //! Runs one scenario on every driver.
 //!
-//! `scenario!` takes an async body and makes a module of tests, one for each [`Case`], so that a name reads
-//! `contract::cancel::a_dropped_receive_keeps_its_bytes::epoll`. Each runs on a fresh runtime, under a
-//! watchdog that shows what hangs, and ends with the ledgers: nothing in flight, nothing stale, no descriptor
-//! open. So a scenario leaves nothing behind: it joins or cancels what it has spawned. `everywhere!` is the
-//! same for scenarios that count on no kernel's good day: their simulations have faults.
+//! `scenario!` takes an async body and makes a module of tests, one for each [`Case`], with names such as
+//! `contract::cancel::a_dropped_receive_keeps_its_bytes::epoll`. Each runs on a new runtime, under a watchdog
+//! that reports a hang, and ends with checks of the ledgers: nothing in flight, nothing stale, no descriptor
+//! open. So a scenario leaves nothing behind: it joins or cancels the tasks that it has spawned.
+//! `everywhere!` is the same for scenarios that tolerate faults: their simulations have some.
 //!
-//! `runtimes!` is for what happens around `block_on`: its body gets the [`Case`] and makes its own runtimes.
-//! All stand on `cases!`.
+//! `runtimes!` is for tests of `block_on` itself: its body gets the [`Case`] and makes its own runtimes. All
+//! of them use `cases!`.
 //!
-//! Last come the few things most scenarios begin with.
+//! Helpers that most scenarios begin with are last.
 
 use ringroad_engine::net::{ListenOptions, SocketOption, TcpListener, TcpStream};
 use ringroad_engine::sim::{Faults, SimConfig, Style};
@@ -26,16 +26,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-/// A driver, and how it is set up.
+/// A driver, and its configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Case {
     Epoll,
     Poll,
     Select,
     Threads,
-    /// With every optional ability switched on.
+    /// With every optional feature enabled.
     IoUring,
-    /// With every optional ability switched off.
+    /// With every optional feature disabled.
     IoUringPlain,
     Sim,
 }
@@ -75,33 +75,33 @@ impl Case {
         }
     }
 
-    /// Whether the driver cannot be had here; says why. Everything else is tested all the same.
+    /// Returns whether the driver is unavailable here, and prints why. Everything else is tested.
     pub(crate) fn is_refused(self) -> bool {
         let refused = choose::probe(self.driver()).err();
         refused.inspect(|refusal| eprintln!("skipped: {refusal}")).is_some()
     }
 
-    /// Whether an operation that waits is parked until an attempt may succeed: between two system calls the
-    /// kernel has nothing.
+    /// Returns whether a waiting operation is parked until an attempt may succeed: the kernel has none of it
+    /// between two system calls.
     pub(crate) fn is_readiness(self) -> bool {
         matches!(self, Case::Epoll | Case::Poll | Case::Select)
     }
 
-    /// Whether other threads, and the real kernel's sockets, exist here.
+    /// Returns whether other threads and sockets of the real kernel exist in this case.
     pub(crate) fn is_real(self) -> bool {
         self != Case::Sim
     }
 }
 
-/// How long a scenario may take before it is shown to hang. Far beyond what any needs, on a slow machine and
-/// while it waits for its turn ([`crowd`]); and less than the runner of the tests waits, which ends them
-/// without these words.
+/// How long a scenario may take before it counts as hanging. Far above the time that any needs on a slow
+/// machine, including the wait for its turn ([`crowd`]), and below the time limit of the test runner, which
+/// would end it without this report.
 const HANG: Duration = Duration::from_secs(240);
 
-/// Turns in which a driver gives back what was cancelled. Far beyond what any needs.
+/// Turns in which a driver returns cancelled operations. Far above the number that any needs.
 const TURNS_TO_SETTLE: usize = 100_000;
 
-/// The body of a scenario, without its type: one `run` for all of them.
+/// The body of a scenario, type-erased: one `run` for all of them.
 pub(crate) type Scenario = fn(Case) -> Pin<Box<dyn Future<Output = ()>>>;
 
 pub(crate) fn boxed<F>(scenario: impl FnOnce(Case) -> F, case: Case) -> Pin<Box<dyn Future<Output = ()>>>
@@ -111,7 +111,7 @@ where
     Box::pin(scenario(case))
 }
 
-/// One simulation among many: what it does wrong, and how its operations are answered.
+/// One simulation of several: its faults, and the style in which its operations complete.
 #[derive(Clone, Copy, Debug)]
 struct World {
     seed: u64,
@@ -124,9 +124,9 @@ impl World {
 
     fn config(self) -> SimConfig {
         let mut faults = if self.faulty { Faults::swarm(self.seed) } else { Faults::none() };
-        // Scenarios say themselves where there is to be little room.
+        // Scenarios that need little room configure it themselves.
         faults.socket_buffer_bytes = Faults::none().socket_buffer_bytes;
-        // They are about one machine, on which every datagram arrives, once and in its place.
+        // They concern one machine, on which every datagram arrives once and in order.
         (faults.lost, faults.doubled, faults.late) = (0, 0, 0);
         let mut config = SimConfig::new(self.seed, faults);
         config.style = self.style;
@@ -134,10 +134,10 @@ impl World {
     }
 }
 
-/// Faulty worlds that a scenario is tried in.
+/// Simulations with faults in which a scenario runs.
 const FAULTY: u64 = 16;
 
-/// Runs `scenario` on a thread and a runtime of its own; on `sim` in a world without faults.
+/// Runs `scenario` on its own thread and runtime; on `sim` without faults.
 pub(crate) fn run<F, S>(case: Case, set_up: fn(Builder) -> Builder, scenario: S)
 where
     S: FnOnce(Case) -> F + Send + 'static,
@@ -146,7 +146,7 @@ where
     run_in(World::FIRST, case, set_up, scenario);
 }
 
-/// The same; on `sim` in several worlds, one after another.
+/// Runs it likewise; on `sim` in several simulations, one after another.
 pub(crate) fn run_everywhere(case: Case, set_up: fn(Builder) -> Builder, scenario: Scenario) {
     if case != Case::Sim {
         return run(case, set_up, scenario);
@@ -182,7 +182,7 @@ where
     });
 }
 
-/// The same for a body that wants the runtime itself. A failure shows what was in flight.
+/// Runs a body that needs the runtime itself. A failure prints the operations in flight.
 pub(crate) fn with_runtime<B>(case: Case, set_up: fn(Builder) -> Builder, body: B)
 where
     B: FnOnce(Case, &Runtime) + Send + 'static,
@@ -202,7 +202,7 @@ where
         reach(runtime.remote());
         RUNTIME.with(|place| place.replace(Some(Rc::clone(&runtime))));
         let over = catch_unwind(AssertUnwindSafe(|| body(case, &runtime)));
-        // Not when the thread ends: a runtime could no longer shut down then.
+        // Not at the end of the thread: a runtime could no longer shut down then.
         drop(RUNTIME.with(RefCell::take));
         if let Err(why) = over {
             eprintln!("{}", runtime.dump());
@@ -222,18 +222,18 @@ where
 }
 
 thread_local! {
-    /// The runtime of the scenario that runs on this thread.
+    /// The runtime of the scenario on this thread.
     static RUNTIME: RefCell<Option<Rc<Runtime>>> = const { RefCell::new(None) };
 }
 
-/// Looks at the scenario's runtime, from inside.
+/// Examines the scenario's runtime, from inside.
 pub(crate) fn runtime<R>(look: impl FnOnce(&Runtime) -> R) -> R {
     let runtime = RUNTIME.with(|runtime| runtime.borrow().clone());
     look(&runtime.expect("only scenarios look"))
 }
 
-/// Runs `body` on a thread of its own, and shows it if it hangs; with what is in flight on the runtime it has
-/// told a way to, if any.
+/// Runs `body` on its own thread, and reports it if it hangs, with the operations in flight on its runtime if
+/// it has registered one.
 pub(crate) fn watched(case: Case, body: impl FnOnce(Case, &dyn Fn(Remote)) + Send + 'static) {
     let (say, hear) = mpsc::channel();
     let (tell, told) = mpsc::channel();
@@ -261,13 +261,13 @@ pub(crate) fn watched(case: Case, body: impl FnOnce(Case, &dyn Fn(Remote)) + Sen
     }
 }
 
-/// Set for a process that [`child`] started: the part it plays.
+/// The variable with the role of a process that [`child`] started.
 const ROLE: &str = "RINGROAD_TEST_ROLE";
 
-/// The part of a process that is the test as it is, apart from the others.
+/// The role of a process that runs only the test itself.
 const APART: &str = "apart";
 
-/// The part this process plays, if it is a child that a test has asked for.
+/// Returns the role of this process, if a test has started it as a child.
 pub(crate) fn role() -> Option<String> {
     std::env::var(ROLE).ok().filter(|role| role != APART)
 }
@@ -275,17 +275,18 @@ pub(crate) fn role() -> Option<String> {
 /// Held by a test that needs more descriptors than a process has by default.
 pub(crate) struct Crowd {
     _turn: MutexGuard<'static, ()>,
-    /// Descriptors it may take; others run beside it.
+    /// Descriptors that it may use; other tests run beside it.
     descriptors: usize,
 }
 
 impl Crowd {
-    /// As many of `wanted` connections as fit when both ends are here. Says so if it is fewer.
+    /// Returns how many of `wanted` connections fit if both ends are in this process. Prints it if that is
+    /// fewer.
     pub(crate) fn connections(&self, wanted: usize) -> usize {
         self.fitting(wanted, self.descriptors / 2)
     }
 
-    /// The same when one end is in another process.
+    /// Returns how many fit if one end is in another process.
     pub(crate) fn ends(&self, wanted: usize) -> usize {
         self.fitting(wanted, self.descriptors)
     }
@@ -298,18 +299,17 @@ impl Crowd {
     }
 }
 
-/// One crowd at a time.
+/// Lets one such test run at a time.
 pub(crate) fn crowd() -> Crowd {
     static CROWD: Mutex<()> = Mutex::new(());
-    // A test that failed has left nothing behind it here.
+    // A failed test has left nothing behind here.
     let turn = CROWD.lock().unwrap_or_else(PoisonError::into_inner);
     let limit = usize::try_from(raise_nofile().unwrap()).unwrap_or(usize::MAX);
-    // A quarter, and no more than others may need, is theirs.
+    // A quarter of the descriptors is reserved for other tests, up to what they may need.
     Crowd { _turn: turn, descriptors: limit - (limit / 4).min(4000) }
 }
 
-/// Runs a test. On select it has a process to itself: others that run beside it may hold all low descriptor
-/// numbers.
+/// Runs a test; on select in a separate process, since concurrent tests may hold all low descriptor numbers.
 pub(crate) fn run_case(case: Case, test: fn(Case)) {
     raise_nofile().expect("a process may raise its soft limit to its hard one");
     if case.is_refused() {
@@ -321,7 +321,7 @@ pub(crate) fn run_case(case: Case, test: fn(Case)) {
     passed_alone(&mut child(APART));
 }
 
-/// This program again, asked for the one test that calls this, to play `role` there.
+/// Starts this program again, for the calling test only, to play `role` there.
 pub(crate) fn child(role: &str) -> Command {
     let test = test_name();
     let mut command = Command::new(std::env::current_exe().unwrap());
@@ -331,16 +331,16 @@ pub(crate) fn child(role: &str) -> Command {
 }
 
 thread_local! {
-    /// The test this thread works for, by its whole path; set by `cases!`.
+    /// The full path of the test on this thread; set by `cases!`.
     pub(crate) static TEST: Cell<&'static str> = const { Cell::new("") };
 }
 
-/// The same as the harness knows it: without the name of the crate.
+/// The name in the test harness: without the name of the crate.
 fn test_name() -> &'static str {
     TEST.get().split_once("::").expect("`cases!` has set it on this thread").1
 }
 
-/// Runs `body` in a process of its own, where no other test opens, maps or limits anything; with at most
+/// Runs `body` in a separate process, where no other test opens, maps or limits anything; with at most
 /// `descriptors`, if given.
 pub(crate) fn alone(descriptors: Option<u32>, body: impl FnOnce()) {
     if role().is_some_and(|role| role == "alone") {
@@ -357,18 +357,18 @@ pub(crate) fn alone(descriptors: Option<u32>, body: impl FnOnce()) {
     passed_alone(&mut command);
 }
 
-/// Waits for a test that runs in a process of its own, and fails if that has not passed.
+/// Waits for a test in a separate process, and fails if that did not pass.
 fn passed_alone(command: &mut Command) {
     let output = command.output().unwrap();
     let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    // A name that is no test's would succeed by running nothing.
+    // A name that no test has would succeed without running anything.
     let passed = output.status.success() && stdout.contains("1 passed");
     assert!(passed, "{}, in a process of its own:\n{stdout}{stderr}", output.status);
 }
 
-/// A test for each of the drivers named (`many`: those that carry thousands of connections; for the others
-/// `contract::limits` shows what happens instead), for bodies that are no plain scenario: `$run` is called
-/// with the case.
+/// Makes a test for each named driver (`many`: those that support thousands of connections;
+/// `contract::limits` shows what the others do), for bodies other than plain scenarios: `$run` is called with
+/// the case.
 macro_rules! cases {
     ($(#[$doc:meta])* $name:ident, real, $run:expr) => {
         cases!($(#[$doc])* $name, [
@@ -389,8 +389,8 @@ macro_rules! cases {
     ($(#[$doc:meta])* $name:ident, [$($test:ident $case:ident),+], $run:expr) => {
         $(#[$doc])*
         mod $name {
-            /// Expanded once, and not for each driver: the bodies are most of what there is to compile. In a
-            /// module apart from the tests, which have the same function names.
+            /// Expanded once, and not for each driver, because the bodies are most of the code to compile. In
+            /// a separate module, because the tests have the same function names.
             mod scenario {
                 #[allow(unused_imports)]
                 use super::super::*;
@@ -407,7 +407,7 @@ macro_rules! cases {
     };
 }
 
-/// One scenario, on every driver.
+/// Makes one scenario on every driver.
 macro_rules! scenario {
     ($(#[$doc:meta])* $name:ident, $body:expr) => {
         scenario!($(#[$doc])* $name, |builder| builder, $body);
@@ -420,8 +420,8 @@ macro_rules! scenario {
     };
 }
 
-/// One scenario, on every driver; in the simulation also with everything going wrong that may, in every
-/// style.
+/// Makes one scenario on every driver; in the simulation in every style without faults, then with random
+/// faults.
 macro_rules! everywhere {
     ($(#[$doc:meta])* $name:ident, $body:expr) => {
         everywhere!($(#[$doc])* $name, |builder| builder, $body);
@@ -434,7 +434,7 @@ macro_rules! everywhere {
     };
 }
 
-/// One test of runtimes, on every driver.
+/// Makes one test of runtimes on every driver.
 macro_rules! runtimes {
     ($(#[$doc:meta])* $name:ident, $body:expr) => {
         cases!($(#[$doc])* $name, all, |case| crate::support::watched(case, |case, _| {
@@ -444,7 +444,7 @@ macro_rules! runtimes {
     };
 }
 
-/// A listener on a port of its own, and its address.
+/// Makes a listener on a free port; returns its address too.
 pub(crate) fn listener() -> (TcpListener, SocketAddr) {
     listener_with(ListenOptions::default())
 }
@@ -455,7 +455,7 @@ pub(crate) fn listener_with(options: ListenOptions) -> (TcpListener, SocketAddr)
     (listener, address)
 }
 
-/// Two ends of one connection: the one that connected, and the one that was accepted.
+/// Makes a connection; returns the connecting end and the accepted end.
 pub(crate) async fn pair() -> (TcpStream, TcpStream) {
     let (mut listener, address) = listener();
     pair_by(&mut listener, address).await
@@ -466,12 +466,13 @@ pub(crate) async fn pair_by(listener: &mut TcpListener, address: SocketAddr) -> 
     (ours.unwrap(), theirs.unwrap())
 }
 
-/// The same, with hardly any room between them from `ours` to `theirs`.
+/// Makes a connection with little buffer space from `ours` to `theirs`.
 pub(crate) async fn narrow_pair(case: Case) -> (TcpStream, TcpStream) {
     const BYTES: u32 = 4096;
     let (mut listener, address) = listener();
     if case.is_real() {
-        // What a connection's window can grow to is settled when it is made, so its listener has to be asked.
+        // The maximum window of a connection is fixed when it is established, so the listener must be
+        // configured.
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
         socket.set_recv_buffer_size(BYTES as usize).unwrap();
         socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
@@ -485,7 +486,7 @@ pub(crate) async fn narrow_pair(case: Case) -> (TcpStream, TcpStream) {
     (ours, theirs)
 }
 
-/// Everything up to the end.
+/// Receives up to the end.
 pub(crate) async fn receive_all(stream: &mut TcpStream) -> Vec<u8> {
     let mut all = Vec::new();
     loop {
@@ -497,7 +498,7 @@ pub(crate) async fn receive_all(stream: &mut TcpStream) -> Vec<u8> {
     }
 }
 
-/// The next `bytes` bytes, or fewer if the end comes before.
+/// Receives the next `bytes` bytes, or fewer if the end comes before.
 pub(crate) async fn receive(stream: &mut TcpStream, bytes: usize) -> Vec<u8> {
     let mut all = Vec::with_capacity(bytes);
     while all.len() < bytes {
@@ -512,12 +513,12 @@ pub(crate) async fn receive(stream: &mut TcpStream, bytes: usize) -> Vec<u8> {
     all
 }
 
-/// Bytes in which a piece that is lost, doubled or moved shows.
+/// Returns bytes in which lost, repeated and moved pieces are visible.
 pub(crate) fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at ^ ((at >> 8) * 7) ^ ((at >> 16) * 31)) as u8).collect()
 }
 
-/// Numbers below `end`, the same ones for the same seed.
+/// Returns numbers below `end`, the same for the same seed.
 pub(crate) fn numbers(mut seed: u64) -> impl FnMut(usize) -> usize {
     move |end| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -534,15 +535,15 @@ pub(crate) async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Option<F::O
     .await
 }
 
-/// Lets the driver take in what there is: some turns of the loop. What a scenario checks does not depend on
-/// it.
+/// Lets the driver process pending events for some turns of the loop. The checks of a scenario do not depend
+/// on it.
 pub(crate) async fn some_turns() {
     for _ in 0..50 {
         yield_now().await;
     }
 }
 
-/// Tells tasks of one runtime that something has happened.
+/// Signals tasks of one runtime that an event has happened.
 #[derive(Clone, Default)]
 pub(crate) struct Gate(Rc<RefCell<(bool, Vec<Waker>)>>);
 
@@ -573,8 +574,8 @@ impl Gate {
     }
 }
 
-/// A folder for sockets, removed with all that is in it. The simulation has no files: there it is only the
-/// beginning of a name.
+/// A folder for sockets, removed with its contents. The simulation has no files: there it is only a prefix of
+/// names.
 pub(crate) struct SocketDir(std::path::PathBuf);
 
 impl SocketDir {
@@ -597,7 +598,7 @@ impl Drop for SocketDir {
     }
 }
 
-/// A name in the table of abstract names that no other test has.
+/// Returns a unique name in the table of abstract names.
 pub(crate) fn abstract_name() -> ringroad_engine::net::UnixAddr {
     static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! `errors`: pages of one's own for refusals.
+//! `errors`: custom pages for refusals.
 
 use crate::chain::{Answering, Builder, Filter};
 use crate::feature::{Configured, Declaration, Feature, Reading, Scope, same};
@@ -53,7 +53,7 @@ fn read(section: &Section<'_>, _: &Reading<'_>) -> Option<Arc<dyn Feature>> {
             Err(what) => table.mistake(name, what),
         }
     }
-    // An exact status counts before its class.
+    // An exact status takes precedence over its class.
     pages.sort_by_key(|(of, _)| std::cmp::Reverse(*of));
     Some(Arc::new(Errors { pages, intercept }))
 }
@@ -88,7 +88,7 @@ fn file(section: &Section<'_>, name: &str) -> Result<Page, String> {
     page::file(section, name).map(|(bytes, content_type)| Page { content: Content::File(bytes), content_type })
 }
 
-/// 404 as it is, `4xx` as 4.
+/// Reads 404 as itself, and `4xx` as 4.
 fn which(name: &str) -> Option<u16> {
     match name {
         "4xx" | "4XX" => Some(4),
@@ -146,13 +146,13 @@ impl Filter for Pages {
                 text.render(&For::new(&page.content_type, &values)).into()
             }
         };
-        // Lines that describe the page that goes; the policy of this server's own pages would forbid
-        // another's style.
+        // Lines that describe the replaced page. The policy of this server's own pages would forbid the style
+        // of the custom page.
         for name in ["Content-Encoding", "Content-Security-Policy", "ETag", "Last-Modified"] {
             response.remove_header(name);
         }
         response.set_body(body);
-        // It was checked.
+        // Checked when the settings were read.
         let _ = response.set_header("Content-Type", &page.content_type);
         Answering::Now(response)
     }

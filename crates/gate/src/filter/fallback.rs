@@ -1,4 +1,4 @@
-//! `fallback = { status = 200, body = "[]" }`: what a route answers when what is behind it cannot.
+//! `fallback = { status = 200, body = "[]" }`: the answer of a route when its endpoint fails.
 
 use crate::chain::{Answering, Builder, Filter};
 use crate::feature::{Configured, Declaration, Feature, Reading, Scope};
@@ -139,9 +139,9 @@ impl Filter for Instead {
             }
         };
         let mut answer = Response::new(body).status(settings.status);
-        // It was checked.
+        // Checked when the settings were read.
         let _ = answer.set_header("Content-Type", &settings.content_type);
-        // A cache in front that takes every 200 for a page must not have it when the trouble is over.
+        // A cache that stores every 200 must not keep it after the failure is over.
         let _ = answer.set_header("Cache-Control", "no-store");
         if let Some(after) = response.header_value("retry-after").filter(|_| settings.status == response.status_code()) {
             let _ = answer.set_header("Retry-After", after);

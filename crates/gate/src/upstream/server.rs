@@ -185,7 +185,7 @@ impl Server {
         }
     }
 
-    /// Returns the same, for requests that no other server of the group can have.
+    /// Sets whether the server gets only requests that no other server of the group can have.
     #[must_use]
     pub fn as_backup(mut self, backup: bool) -> Server {
         self.backup = backup;

@@ -1,4 +1,4 @@
-//! A client's connection: one request at a time, and what comes back.
+//! A client's connection: one request at a time, and its response.
 
 use super::error::ClientError;
 use super::failure::{FailedAt, SentSoFar};
@@ -13,7 +13,7 @@ use std::future::poll_fn;
 use std::task::Poll;
 use std::time::Duration;
 
-/// How long the end of a request may take that is answered already.
+/// Maximum wait for the end of a request that was already answered.
 const SETTLING: Duration = Duration::from_millis(50);
 
 /// A connection with its input buffer.
@@ -21,7 +21,7 @@ pub(super) struct Connection {
     stream: Transport,
     reader: ResponseReader,
     outgoing: Outgoing,
-    /// The bytes of a request that was sent, or could not be: it may be for another connection.
+    /// The bytes of a request that was sent, or could not be: another connection may send it.
     unsent: Vec<u8>,
 }
 
@@ -35,7 +35,7 @@ pub(super) enum Part {
 pub(super) enum Failed {
     /// No byte of a response has arrived: the server may not have seen the request.
     Unanswered(ClientError),
-    /// The request ends before its end: what makes it has failed.
+    /// The request is incomplete: the source of its body failed.
     Unsendable(ClientError),
     Other(ClientError),
 }
@@ -63,8 +63,8 @@ impl Connection {
         Connection { stream, reader, outgoing, unsent: Vec::new() }
     }
 
-    /// Sends a request, and waits for the head of its response, which may come before all of the request is
-    /// sent: the rest of it goes while the body is read. `reached` is told when all is sent.
+    /// Sends a request, and waits for the head of its response, which may arrive before all of the request is
+    /// sent. The rest is sent while the body is read. `reached` records when all is sent.
     pub(super) async fn ask(
         &mut self,
         out: Vec<u8>,
@@ -87,15 +87,15 @@ impl Connection {
         }
         let head = self.head_of(scratch, asked, Some(reached)).await?;
         let view = head.view();
-        // RFC 9112 §9.5: such a server reads no more of it.
+        // RFC 9112 §9.5: such a server reads no more of the request.
         if view.status().code() >= 300 && !view.keep_alive() {
             self.outgoing.stop();
         }
         Ok(head)
     }
 
-    /// Waits a little for the end of a request that was answered: its last bytes may have gone without having
-    /// been told. Of a request that the server refused nothing is waited for.
+    /// Waits briefly for the end of a request that was answered: its last bytes may be sent without a
+    /// completion so far. If the server refused the request, it does not wait.
     pub(super) async fn settle(&mut self, status: Status) {
         let Connection { stream, outgoing, unsent, .. } = self;
         if status.code() < 300 && outgoing.is_going() {
@@ -108,8 +108,7 @@ impl Connection {
         }
     }
 
-    /// Ends the connection, and returns the bytes of the request that it was asked with last, unless their
-    /// body was made while it was sent.
+    /// Ends the connection, and returns the bytes of its last request, unless the body was a stream.
     pub(super) async fn into_request(mut self) -> Vec<u8> {
         match self.outgoing {
             Outgoing::Going(sending) => sending.take_back(&mut self.stream).await,
@@ -127,7 +126,7 @@ impl Connection {
         let mut both = Both { stream, outgoing, unsent, reached, sends_first: false };
         let head = reader.head(&mut both, scratch, asked).await;
         head.map_err(|why| match (why, self.outgoing.take_failure()) {
-            // What stopped the request is more specific than that nothing came.
+            // The error that stopped the request is more specific than the missing answer.
             (_, Some(why @ (ClientError::Body(_) | ClientError::Request(_)))) => Failed::Unsendable(why),
             (ReadError::Unanswered(_), Some(why)) => Failed::Unanswered(why),
             (ReadError::Unanswered(None), None) => Failed::Unanswered(ClientError::Closed),
@@ -153,17 +152,17 @@ impl Connection {
         Err(match why {
             ReadError::Refused(why) | ReadError::Closed(Some(why)) => BodyError::Refused(why),
             ReadError::Connection(why) | ReadError::Unanswered(Some(why)) => BodyError::Connection(why),
-            // Only a head has an error like this.
+            // Only a head can have this error.
             ReadError::Closed(None) | ReadError::Unanswered(None) => BodyError::Over,
         })
     }
 
-    /// Returns the connection and the bytes received behind a 101 response.
+    /// Returns the connection, and the bytes received after a 101 response.
     pub(super) fn into_upgraded(self) -> (Transport, Vec<u8>) {
         (self.stream, self.reader.into_rest())
     }
 
-    /// Returns the connection if it can carry another request: its last request was sent to the end.
+    /// Returns the connection if it can carry another request: its last request was sent completely.
     pub(super) fn into_idle(self) -> Option<Transport> {
         (self.outgoing.is_sent() && self.reader.is_idle()).then_some(self.stream)
     }

@@ -1,4 +1,4 @@
-//! What goes wrong with a request that a client makes.
+//! Errors of a client's request.
 
 use crate::message::{BodyError, BoxError};
 use crate::transport::HandshakeError;
@@ -9,7 +9,7 @@ use std::time::Duration;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// It is not a URL this client can ask for.
+    /// The URL cannot be requested by this client.
     Url {
         /// The URL.
         url: String,
@@ -20,35 +20,35 @@ pub enum ClientError {
     Resolve {
         /// The host.
         host: String,
-        /// What the system said.
+        /// The system's error.
         why: std::io::Error,
     },
     /// The TLS handshake failed: most often the server's certificate is not accepted.
     Tls(HandshakeError),
     /// Connecting, sending or receiving failed.
     Connection(ringroad_engine::Error),
-    /// A part of the request cannot be sent as it is.
+    /// A part of the request is invalid.
     Request(ringroad_wire::EncodeError),
-    /// The body of the request failed.
+    /// The source of the request's body failed.
     Body(BoxError),
     /// The server's answer breaks the protocol.
     Response(ringroad_wire::Error),
-    /// The body of the response did not come as it should.
+    /// The body of the response could not be read.
     Unread(BodyError),
     /// The server closed the connection before it answered.
     Closed,
     /// A stream or connection of HTTP/2 was ended with this code (RFC 9113 §7).
     Http2(u32),
-    /// The server does not speak WebSocket as it was asked to.
+    /// The server did not accept the WebSocket session as requested.
     NotUpgraded {
-        /// The status it answered with.
+        /// The status of its answer.
         status: ringroad_wire::Status,
         /// What is wrong.
         why: String,
     },
-    /// The server opens no WebSocket over HTTP/2 (RFC 8441).
+    /// The server does not support WebSocket over HTTP/2 (RFC 8441).
     NoExtendedConnect,
-    /// It was not done in time: what, and how long it had.
+    /// A step did not complete in time: the step, and its time limit.
     TimedOut(&'static str, Duration),
 }
 
@@ -58,7 +58,7 @@ impl fmt::Display for ClientError {
             ClientError::Url { url, why } => write!(f, "request, on {url:?}: {why}"),
             ClientError::Resolve { host, why } => {
                 write!(f, "resolve, on {host:?}: {why}")?;
-                // An error of the engine's has a hint of its own.
+                // An error of the engine has its own hint.
                 match why.get_ref().is_some_and(|why| why.is::<ringroad_engine::Error>()) {
                     true => Ok(()),
                     false => {

@@ -1,5 +1,5 @@
-//! A failed exchange: where it failed, and how much of the request had been sent by then. From these two, the
-//! method and a budget follows whether it may be repeated.
+//! A failed exchange: the step that failed, and how much of the request was sent by then. Whether the
+//! exchange may be repeated follows from these, from the method, and from a budget.
 
 use super::error::ClientError;
 use ringroad_wire::Method;
@@ -21,7 +21,7 @@ pub struct Failure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FailedAt {
-    /// Making the request: its URL, its header lines or its body are wrong.
+    /// Making the request: its URL, a header line or its body is invalid.
     Request,
     /// Finding the server's addresses.
     Resolve,
@@ -31,9 +31,9 @@ pub enum FailedAt {
     Tls,
     /// Sending the request.
     Send,
-    /// Waiting for the head of the response: no byte of it has come.
+    /// Waiting for the head of the response: no byte of it has arrived.
     Head,
-    /// Reading the head of the response, of which something has come.
+    /// Reading the head of the response, of which some bytes have arrived.
     HeadBegun,
     /// Reading the body of the response.
     Body,
@@ -42,7 +42,7 @@ pub enum FailedAt {
 /// How much of a request was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SentSoFar {
-    /// No byte: it can be sent again, whatever it is.
+    /// No byte: any request can be sent again.
     Nothing,
     /// Some of it: the server may have begun to act on it.
     Part,
@@ -51,9 +51,9 @@ pub enum SentSoFar {
 }
 
 impl FailedAt {
-    /// Returns whether a request that failed at this step may be sent again, to this server or another:
-    /// nothing of it was sent; or its method is idempotent (RFC 9110 §9.2.2) and no byte of a response has
-    /// come. What is left to the caller: whether it still has the body, and for how long and how often it
+    /// Returns whether a request that failed at this step may be sent again, to this server or another. It
+    /// may if nothing of it was sent, or if its method is idempotent (RFC 9110 §9.2.2) and no byte of a
+    /// response has arrived. The caller decides whether it still has the body, and how long and how often it
     /// tries.
     pub fn may_repeat(self, sent: SentSoFar, method: Method) -> bool {
         let idempotent = !matches!(method, Method::Post | Method::Patch | Method::Connect | Method::Other);

@@ -1,7 +1,6 @@
-//! What a client does by itself around an exchange: it repeats it, follows redirects, and keeps cookies.
+//! Automatic steps of a client around an exchange: repeats, redirects, cookies.
 //!
-//! Each is off until the client is told to. The whole has the client's one time limit
-//! ([`Client::timeout`]).
+//! Each is off by default. All of them together have the client's one time limit ([`Client::timeout`]).
 
 use super::location;
 use super::{Client, ClientError, ClientRequest, ClientResponse, CookieJar, Failure, Target};
@@ -12,20 +11,20 @@ use ringroad_wire::{Method, Status};
 use std::cell::Cell;
 use std::time::{Duration, Instant, SystemTime};
 
-/// The body of an answer that is not the last is read up to this length, so that its connection can be used
-/// again.
+/// The body of an answer that is not the last one is read up to this length, so that its connection can be
+/// reused.
 const SKIPPED_BYTES_MAX: usize = 16 * 1024;
 
-/// How often a request is repeated, and with which pauses: see [`Client::retries`].
+/// Number of repeats of a request, and their pauses: see [`Client::retries`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Retries {
-    /// Most repeats of one request.
+    /// Maximum number of repeats of one request.
     pub count: u32,
-    /// The longest pause before the first repeat. It doubles with each; the pause is a random part of it
-    /// (exponential back-off with full jitter).
+    /// Upper bound of the pause before the first repeat. It doubles with each repeat; the actual pause is
+    /// random below it (exponential back-off with full jitter).
     pub base: Duration,
-    /// The longest pause, also where the server asks for a longer one with `Retry-After`.
+    /// Maximum pause, even if the server asks for a longer one with `Retry-After`.
     pub longest: Duration,
 }
 
@@ -35,7 +34,7 @@ impl Retries {
         Retries { count, base: Duration::from_millis(100), longest: Duration::from_secs(5) }
     }
 
-    /// Returns the pause before repeat `number`, from 0 on.
+    /// Returns the pause before repeat `number`, counted from 0.
     fn pause(self, number: u32) -> Duration {
         let nanos = |span: Duration| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
         let random = u64::from_le_bytes(random());
@@ -48,7 +47,7 @@ impl Retries {
     }
 }
 
-/// What a client does by itself.
+/// The automatic steps of a client.
 #[derive(Clone, Default)]
 pub(super) struct Follow {
     redirects: u32,
@@ -57,7 +56,7 @@ pub(super) struct Follow {
 }
 
 impl Follow {
-    /// Returns whether there is nothing to do.
+    /// Returns whether all steps are off.
     pub(super) fn is_off(&self) -> bool {
         self.redirects == 0 && self.retries.is_none() && self.jar.is_none()
     }
@@ -65,17 +64,18 @@ impl Follow {
 
 impl Client {
     /// Follows up to `count` redirects: 301, 302, 303, 307 and 308 with a `Location`. A POST becomes a GET
-    /// but after 307 and 308, as in browsers. `Authorization` and `Cookie` lines of the request go only to
-    /// the origin they were written for. A redirect that would need a streamed body once more is the answer.
+    /// except after 307 and 308, as in browsers. `Authorization` and `Cookie` lines of the request are sent
+    /// only to the origin that they were written for. If a redirect would need a streamed body again, the
+    /// redirect itself is returned.
     #[must_use]
     pub fn redirects(mut self, count: u32) -> Client {
         self.follow.redirects = count;
         self
     }
 
-    /// Repeats requests: those of which nothing was sent; and those with an idempotent method (RFC 9110
-    /// §9.2.2), if no byte of an answer came, or if the answer is 429, 502, 503 or 504. A streamed body is
-    /// never repeated.
+    /// Repeats requests of which nothing was sent. Requests with an idempotent method (RFC 9110 §9.2.2) are
+    /// also repeated if no byte of an answer arrived, or if the answer is 429, 502, 503 or 504. A streamed
+    /// body is never repeated.
     ///
     /// ```
     /// use ringroad_http::{Client, Retries};
@@ -104,12 +104,12 @@ impl ClientRequest {
         self.header("Authorization", format!("Basic {text}"))
     }
 
-    /// Adds a token.
+    /// Adds a bearer token.
     pub fn bearer_auth(self, token: &str) -> ClientRequest {
         self.header("Authorization", format!("Bearer {token}"))
     }
 
-    /// Sends it, with what the client does by itself.
+    /// Sends the request, with the automatic steps.
     pub(super) async fn send_following(
         self,
         deadline: Option<Instant>,
@@ -124,7 +124,7 @@ impl ClientRequest {
         loop {
             let target = Target::new(&asking.url).map_err(Failure::of_request)?;
             let (attempt, spare) = asking.twice();
-            // A line that the caller wrote stands alone: a request has one (RFC 6265 §5.4).
+            // A line that the caller wrote is not extended: a request has one (RFC 6265 §5.4).
             let jar = follow.jar.as_ref().filter(|_| attempt.fields.get("cookie").is_none());
             let attempt = match jar.and_then(|jar| jar.value(&target)) {
                 Some(cookies) => attempt.header("Cookie", cookies),
@@ -147,7 +147,7 @@ impl ClientRequest {
                     let asked = retry_after(response.header("retry-after"));
                     let pause =
                         asked.map_or_else(|| retries.pause(repeats), |asked| asked.min(retries.longest));
-                    // A longer body is not worth the connection.
+                    // A longer body costs more than a new connection.
                     let _ = response.bytes(SKIPPED_BYTES_MAX).await;
                     drop(response);
                     time::sleep(pause).await;
@@ -160,7 +160,7 @@ impl ClientRequest {
                         let why = format!("more than {redirects} redirects");
                         return Err(Failure::of_request(ClientError::Url { url: next.url, why }));
                     }
-                    // A longer body is not worth the connection.
+                    // A longer body costs more than a new connection.
                     let _ = response.bytes(SKIPPED_BYTES_MAX).await;
                     redirects += 1;
                     asking = next;
@@ -170,7 +170,7 @@ impl ClientRequest {
         }
     }
 
-    /// Makes two requests of it, where the body can be sent twice.
+    /// Makes two copies of the request, if the body can be sent twice.
     fn twice(self) -> (ClientRequest, Option<ClientRequest>) {
         let body = match &self.body.0 {
             Inner::Empty => Body::empty(),
@@ -188,7 +188,7 @@ impl ClientRequest {
         (self, Some(spare))
     }
 
-    /// Returns the request that a response asks for instead; `None`: it is no redirect.
+    /// Returns the request that a redirect asks for; `None` if the response is not a redirect.
     fn redirected(
         mut self,
         response: &ClientResponse,
@@ -220,7 +220,7 @@ impl ClientRequest {
     }
 }
 
-/// Returns whether another try may have a better answer, and harms nothing.
+/// Returns whether a repeat may succeed and is harmless.
 fn may_pass(method: Method, status: Status) -> bool {
     let idempotent = !matches!(method, Method::Post | Method::Patch | Method::Connect | Method::Other);
     let passing = [
@@ -232,7 +232,7 @@ fn may_pass(method: Method, status: Status) -> bool {
     idempotent && passing.contains(&status)
 }
 
-/// Returns how long the server asks to wait: seconds, or a date.
+/// Returns the pause that the server asks for: seconds, or a date.
 fn retry_after(line: Option<&str>) -> Option<Duration> {
     let line = line?.trim();
     if let Ok(seconds) = line.parse() {
@@ -251,7 +251,7 @@ mod values {
         /// Adds the fields of a value to the query of the URL.
         ///
         /// # Errors
-        /// It cannot be written as such.
+        /// The value cannot be serialised.
         pub fn query(mut self, value: &impl Serialize) -> Result<ClientRequest, ClientError> {
             let text = written(value)?;
             if text.is_empty() {
@@ -267,7 +267,7 @@ mod values {
         /// Sets the body to this value as a form (`application/x-www-form-urlencoded`).
         ///
         /// # Errors
-        /// It cannot be written as such.
+        /// The value cannot be serialised.
         pub fn form(self, value: &impl Serialize) -> Result<ClientRequest, ClientError> {
             let text = written(value)?;
             Ok(self.header("Content-Type", "application/x-www-form-urlencoded").body(text))

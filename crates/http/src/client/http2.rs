@@ -1,9 +1,8 @@
-//! A client's connection that speaks HTTP/2: many requests at a time, each a stream.
+//! A client's connection that uses HTTP/2: many concurrent requests, each on a stream.
 //!
 //! The `h2` crate's connection runs in a task of its own. It ends when the server ends it, or when no handle
-//! and no response is left. What a failed exchange says of itself ([`Failure`]) is what decides whether it
-//! may be repeated: a stream that the server refused, or that is above the last one of its GOAWAY, was not
-//! acted on (RFC 9113 §8.7).
+//! and no response is left. A [`Failure`] shows whether an exchange may be repeated: the server did not
+//! process a stream that it refused, or that is above the last one of its GOAWAY (RFC 9113 §8.7).
 
 use super::error::ClientError;
 use super::failure::{FailedAt, Failure, SentSoFar};
@@ -28,27 +27,27 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
-/// Bytes of a body that wait for flow control before the next piece is asked for.
+/// Bytes of a body that may wait for flow control before the next piece is requested.
 const WAITING_BYTES_MAX: usize = 64 * 1024;
 
-/// Bytes of one response, and of all of a connection, that may wait for their reader.
+/// Bytes that may wait for their reader: of one response, and of all responses of a connection.
 const WINDOWS: (u32, u32) = (256 * 1024, 1024 * 1024);
 
-/// Signs of life that a server is asked for before anything comes of an answer, and after how long it may be
-/// asked once more. Servers of gRPC end a connection with the fourth within five minutes.
+/// Maximum number of liveness PINGs before any frame of an answer arrives. After a pause one more is allowed.
+/// gRPC servers close a connection with the fourth PING within five minutes.
 const SIGNS_MAX: u8 = 2;
 const SIGNS_AGAIN: Duration = Duration::from_secs(310);
 
 /// Largest window (RFC 9113 §6.9.1).
 const WINDOW_MAX: u32 = (1 << 31) - 1;
 
-/// Heads before a response that are told.
+/// Maximum number of interim heads that are reported.
 const INTERIM_MAX: u8 = u8::MAX;
 
-/// Longest head of a response, as over HTTP/1.1 (`Limits::client`).
+/// Maximum size of a response head, as over HTTP/1.1 (`Limits::client`).
 const HEADER_LIST_BYTES: u32 = 256 * 1024;
 
-/// A connection to a server that speaks HTTP/2. Clones share it.
+/// A connection to a server that uses HTTP/2. Clones share it.
 #[derive(Clone)]
 pub struct Http2Connection {
     sender: SendRequest<Part>,
@@ -57,21 +56,21 @@ pub struct Http2Connection {
 
 struct State {
     traffic: Rc<Traffic>,
-    /// The server takes no further requests, or the connection has ended.
+    /// Whether the server takes no further requests, or the connection has ended.
     over: Cell<bool>,
     driver: RefCell<Option<JoinHandle<()>>>,
     /// Streams that carry another protocol.
     tunnels: Cell<u32>,
     heard: Rc<Heard>,
-    /// The server is to be asked for a sign of life, or has been; within so long, if it has a limit.
+    /// Whether a PING is requested or in flight, and its timeout, if it has one.
     asks: Cell<Option<Option<Duration>>>,
-    /// What had come of answers when it was asked last, how often it was since, and when.
+    /// At the last PING: the frames of answers so far, the number of PINGs since then, and the time.
     asked: Cell<(u64, u8, Option<Instant>)>,
     /// Wakes the task that drives the connection.
     driving: RefCell<Option<Waker>>,
-    /// A sign of life has come, and the server's settings before it; or the connection has ended.
+    /// Whether a PING was answered, and so the server's settings have arrived; or the connection has ended.
     settled: Cell<bool>,
-    /// Tasks that wait for them.
+    /// Tasks that wait for that.
     waiting: RefCell<Vec<Waker>>,
     peer: Option<SocketAddr>,
     tls: Option<Arc<crate::tls::Info>>,
@@ -83,7 +82,7 @@ impl State {
         self.waiting.take().into_iter().for_each(Waker::wake);
     }
 
-    /// Returns whether the server bears to be asked for a sign of life now; if so, it is counted.
+    /// Returns whether a PING may be sent now without annoying the server. If so, it is counted.
     fn may_ask(&self) -> bool {
         if self.asks.get().is_some_and(|within| within.is_some()) {
             return false;
@@ -98,7 +97,7 @@ impl State {
         may
     }
 
-    /// Has the server asked for a sign of life.
+    /// Requests a PING.
     fn ask(&self, within: Option<Duration>) {
         self.asks.set(Some(self.asks.get().flatten().or(within)));
         let driver = self.driving.borrow_mut().take();
@@ -108,17 +107,17 @@ impl State {
     }
 }
 
-/// A PING on its way.
+/// A PING in flight.
 #[derive(Default)]
 struct Pinging {
     pings: Option<PingPong>,
     is_sent: bool,
-    /// The end of its time.
+    /// The timeout of the PING.
     ends: Option<Pin<Box<dyn Future<Output = ()>>>>,
 }
 
 impl Pinging {
-    /// Sends one if the server is to be asked, and takes the answer. Ready: it did not come in time.
+    /// Sends a PING if one is requested, and receives its answer. Ready if the answer did not arrive in time.
     fn poll(&mut self, state: &State, context: &mut Context<'_>) -> Poll<()> {
         let (Some(within), Some(pings)) = (state.asks.get(), &mut self.pings) else { return Poll::Pending };
         if !self.is_sent {
@@ -158,14 +157,14 @@ pub struct Http2Request<'a> {
     pub authority: &'a str,
     /// Path and query.
     pub target: &'a str,
-    /// Header lines; those of one connection of HTTP/1 are left out, except `te: trailers`.
+    /// Header lines; those specific to an HTTP/1 connection are left out, except `te: trailers`.
     pub lines: &'a FieldBlock,
     /// The body. Trailers of a stream are sent.
     pub body: Body,
 }
 
 impl Http2Connection {
-    /// Begins to speak HTTP/2 on a connection: by prior knowledge, or because TLS chose it.
+    /// Starts HTTP/2 on a connection: by prior knowledge, or because TLS chose it.
     ///
     /// # Errors
     /// The connection failed.
@@ -198,25 +197,25 @@ impl Http2Connection {
         let driver = spawn(async move {
             let mut tunnels = 0;
             let mut pinging = Pinging { pings: connection.ping_pong(), ..Pinging::default() };
-            // How it ended is what its streams report.
+            // The streams report how the connection ended.
             poll_fn(|context| {
                 let state = weak.upgrade();
                 let open = state.as_ref().map_or(0, |state| state.tunnels.get());
                 if open != tunnels {
-                    // A session that is slow to read would else stop what is beside it.
+                    // Otherwise a session that is slow to read would stop the other streams.
                     tunnels = open;
                     let window = u64::from(WINDOWS.1) + u64::from(open) * u64::from(WINDOWS.0);
                     connection
                         .set_target_window_size(u32::try_from(window).unwrap_or(u32::MAX).min(WINDOW_MAX));
                 }
                 let Some(state) = state else { return Pin::new(&mut connection).poll(context).map(drop) };
-                // First, as the connection sends what this one asks for.
+                // First, because the connection then sends the PING that this requests.
                 let silent = pinging.poll(&state, context);
                 if Pin::new(&mut connection).poll(context).is_ready() || silent.is_ready() {
                     return Poll::Ready(());
                 }
                 state.driving.borrow_mut().replace(context.waker().clone());
-                // The answer may have come just now.
+                // The answer may have arrived just now.
                 pinging.poll(&state, context)
             })
             .await;
@@ -235,33 +234,32 @@ impl Http2Connection {
         !self.state.over.get()
     }
 
-    /// Returns whether a frame of the server's has begun and is not complete. A server that leaves it at that
-    /// on a connection without a request can answer none there.
+    /// Returns whether a frame from the server is incomplete. If the server leaves it so on an idle
+    /// connection, it cannot answer a request there.
     pub fn is_within_frame(&self) -> bool {
         self.state.heard.is_within()
     }
 
-    /// Frames that have come from the server so far.
+    /// Returns the number of frames received from the server.
     pub fn frames_heard(&self) -> u64 {
         self.state.heard.frames()
     }
 
-    /// Returns whether the server was asked for a sign of life ([`ask_for_life`](Self::ask_for_life)), and
-    /// has not given one yet.
+    /// Returns whether a liveness PING ([`ask_for_life`](Self::ask_for_life)) is unanswered.
     pub fn is_doubted(&self) -> bool {
         self.state.asks.get().is_some_and(|within| within.is_some())
     }
 
-    /// Asks the server for a sign of life (PING). If none comes within so long, the connection ends, and with
-    /// it what still waits on it. One that has given two, and nothing of an answer since, is not asked again
-    /// for five minutes: servers of gRPC end connections that ask more often.
+    /// Checks with a PING whether the server is alive. If no answer arrives within `within`, the connection
+    /// ends, and with it everything that waits on it. After two answered PINGs without a frame of an answer,
+    /// no PING is sent for five minutes: gRPC servers close connections that send more.
     pub fn ask_for_life(&self, within: Duration) {
         if self.state.may_ask() {
             self.state.ask(Some(within));
         }
     }
 
-    /// Streams that the server takes at a time, as far as is known.
+    /// Returns the number of concurrent streams that the server permits, as far as is known.
     pub fn streams_max(&self) -> usize {
         self.sender.current_max_send_streams()
     }
@@ -280,18 +278,17 @@ impl Http2Connection {
         Failure::new(FailedAt::Send, SentSoFar::Nothing, error(why))
     }
 
-    /// Sends a request, and waits for the head of its response; for a free stream first, if the server has
-    /// as many as it takes. Dropping the future resets the stream.
+    /// Sends a request, and waits for the head of its response. Waits for a free stream first, if the
+    /// server's limit is reached. Dropping the future resets the stream.
     ///
     /// # Errors
-    /// [`Failure::sent`] is [`SentSoFar::Nothing`] also where the server has said that it did not act on the
-    /// request.
+    /// [`Failure::sent`] is also [`SentSoFar::Nothing`] if the server has reported that it did not process
+    /// the request.
     pub async fn send(&self, request: Http2Request<'_>) -> Result<Http2Response, Failure> {
         self.send_with(request, |_, _| {}).await
     }
 
-    /// Returns the same, with what is said before the response: each head of 1xx, of which the first 16 are
-    /// told.
+    /// Works as [`send`](Self::send), and calls `interim` for each head (1xx) before the response, up to 255.
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -307,7 +304,7 @@ impl Http2Connection {
         drop(sender);
         let listening = self.state.heard.listen(response.stream_id().as_u32());
         let progress = Progress::new(&self.state.traffic);
-        // Dropped with the response, it ends with it.
+        // Dropped with the response, it ends.
         let sending = pieces.map(|pieces| spawn(send_pieces(stream, pieces, progress)));
         self.receive(response, sending, listening, interim).await
     }
@@ -321,11 +318,11 @@ impl Http2Connection {
         sender.send_request(head, false).map_err(|why| self.ended(why))
     }
 
-    /// Returns whether the server takes extended CONNECT (RFC 8441 §3). Its settings are waited for.
+    /// Returns whether the server supports extended CONNECT (RFC 8441 §3). Waits for its settings.
     pub(super) async fn takes_tunnels(&self) -> bool {
         let state = &self.state;
         if !state.settled.get() && !self.sender.is_extended_connect_protocol_enabled() {
-            // The answer comes behind the settings, which a server begins with.
+            // The PING's answer follows the settings, which a server sends first.
             state.ask(None);
         }
         poll_fn(|context| {
@@ -353,11 +350,11 @@ impl Http2Connection {
         OpenTunnel(self.clone())
     }
 
-    /// Returns what a stream's answer, or its error, says about the request and the connection.
+    /// Returns what a stream's answer or error means for the request and the connection.
     pub(super) fn answered<R>(&self, response: Result<R, ::h2::Error>) -> Result<R, Failure> {
         response.map_err(|why| {
             let refused = why.is_reset() && why.reason() == Some(Reason::REFUSED_STREAM);
-            // Of a stream that the server's GOAWAY still covers, the error is another.
+            // A stream that the server's GOAWAY covers gets another error.
             let left_out = why.is_go_away() && why.is_remote();
             if why.is_go_away() || why.is_io() {
                 self.state.over.set(true);
@@ -414,7 +411,7 @@ impl fmt::Debug for Http2Connection {
 
 impl Drop for State {
     fn drop(&mut self) {
-        // It ends by itself, with a GOAWAY.
+        // The task ends by itself, with a GOAWAY.
         if let Some(driver) = self.driver.borrow_mut().take() {
             driver.detach();
         }
@@ -428,8 +425,8 @@ pub(super) fn error(why: ::h2::Error) -> ClientError {
     }
 }
 
-/// Returns a target in which what no `:path` has (RFC 9113 §8.3.1, RFC 3986 §3.4) and HTTP/1.1 clients send
-/// all the same is escaped.
+/// Returns a target in which characters are escaped that a `:path` cannot have (RFC 9113 §8.3.1, RFC 3986
+/// §3.4), and that HTTP/1.1 clients send nevertheless.
 fn escaped(target: &str) -> String {
     let mut escaped = String::with_capacity(target.len() + 32);
     for character in target.chars() {
@@ -458,7 +455,7 @@ pub(super) fn uri_of(scheme: &str, authority: &str, target: &str) -> Result<::ht
     ::http::Uri::from_parts(uri).map_err(|_| wrong(target))
 }
 
-/// Returns the head as the `h2` crate has it, and the body if there is one.
+/// Returns the head in the form of the `h2` crate, and the body if there is one.
 fn head_of(request: Http2Request<'_>) -> Result<(::http::Request<()>, Option<Pieces>), ClientError> {
     let uri = uri_of(request.scheme, request.authority, request.target)?;
     let mut head = ::http::Request::new(());
@@ -469,7 +466,7 @@ fn head_of(request: Http2Request<'_>) -> Result<(::http::Request<()>, Option<Pie
     let length = request.body.size();
     let map = head.headers_mut();
     for field in request.lines.iter() {
-        // RFC 9113 §8.2.2: nothing else may be said in it.
+        // RFC 9113 §8.2.2: no other value is allowed.
         let is_te = field.name.eq_ignore_ascii_case(b"te");
         if !is_te || field.value.eq_ignore_ascii_case(b"trailers") {
             put(map, field.name, field.value);
@@ -488,7 +485,7 @@ fn head_of(request: Http2Request<'_>) -> Result<(::http::Request<()>, Option<Pie
     Ok((head, pieces))
 }
 
-/// Sends a body. A server that has answered and wants no more of it is no error.
+/// Sends a body. It is not an error if the server has answered and wants no more of it.
 async fn send_pieces(mut stream: SendStream<Part>, mut pieces: Pieces, progress: Rc<Progress>) {
     loop {
         let next = poll_fn(|context| {
@@ -506,7 +503,7 @@ async fn send_pieces(mut stream: SendStream<Part>, mut pieces: Pieces, progress:
             Some(Some(Ok(Piece::Data(chunk)))) => stream.send_data(Part::new(chunk, &progress), false),
             Some(Some(Ok(Piece::Trailers(lines)))) => return drop(stream.send_trailers(trailers(&lines))),
             Some(None) => return drop(stream.send_data(Part::new(Chunk::of_static(b""), &progress), true)),
-            // The server learns that the body is not complete.
+            // The reset shows the server that the body is incomplete.
             Some(Some(Err(_))) => return stream.send_reset(Reason::CANCEL),
         };
         if sent.is_err() {
@@ -515,19 +512,19 @@ async fn send_pieces(mut stream: SendStream<Part>, mut pieces: Pieces, progress:
     }
 }
 
-/// A response over HTTP/2: its head, and its body as it is asked for. Dropping it before its end resets the
+/// A response over HTTP/2: its head, and its body as it is read. Dropping it before its end resets the
 /// stream.
 pub struct Http2Response {
     status: Status,
     lines: FieldBlock,
     length: Option<u64>,
     body: RecvStream,
-    /// Bytes of the body that have come.
+    /// Received bytes of the body.
     came: u64,
     trailers: Vec<(String, Vec<u8>)>,
     ended: bool,
     listening: Listening,
-    /// The body of the request.
+    /// The task that sends the request's body.
     _sending: Option<JoinHandle<()>>,
     _connection: Http2Connection,
 }
@@ -548,17 +545,17 @@ impl Http2Response {
         self.lines.get(name).and_then(|value| str::from_utf8(value).ok())
     }
 
-    /// Returns the length of the body, as `Content-Length` says it.
+    /// Returns the length of the body in `Content-Length`.
     pub fn content_length(&self) -> Option<u64> {
         self.length
     }
 
-    /// Returns whether all of it has come and was taken, trailers too.
+    /// Returns whether all of it was received and read, including trailers.
     pub fn is_complete(&self) -> bool {
         self.ended || self.body.is_end_stream()
     }
 
-    /// Returns the next piece of the body; `None` at its end. Flow control goes on with what is taken here.
+    /// Returns the next piece of the body; `None` at its end. Reading opens the flow-control window.
     ///
     /// # Errors
     /// The stream or its connection ended before the body.
@@ -566,10 +563,10 @@ impl Http2Response {
         poll_fn(|context| self.poll_next(context)).await
     }
 
-    /// As [`next`](Self::next), for a hand-written future.
+    /// Works as [`next`](Self::next), for a hand-written future.
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Chunk, BodyError>>> {
         if self.ended {
             return Poll::Ready(None);
@@ -578,7 +575,7 @@ impl Http2Response {
         match ready!(self.body.poll_data(context)) {
             Some(Ok(data)) => {
                 self.came += data.len() as u64;
-                // An error says that the stream is over, and then there is no window to be opened.
+                // An error means that the stream is over; then its window does not matter.
                 let _ = self.body.flow_control().release_capacity(data.len());
                 return Poll::Ready(Some(Ok(Chunk::from(Vec::from(data)))));
             }
@@ -598,25 +595,25 @@ impl Http2Response {
         Poll::Ready(None)
     }
 
-    /// Returns whether a stream that ended so has brought the whole response: the server wants no more of the
-    /// request, and says so by a reset behind its response (RFC 9113 §8.1).
+    /// Returns whether a stream with this error has received the whole response: the server does not want the
+    /// rest of the request, and resets the stream after its response (RFC 9113 §8.1).
     fn is_all(&self, why: &::h2::Error) -> bool {
         let wants_no_more = why.is_reset() && why.is_remote() && why.reason() == Some(Reason::NO_ERROR);
         let is_all = self.length.map_or_else(|| self.listening.has_ended(), |length| length == self.came);
         wants_no_more && is_all
     }
 
-    /// Returns the lines that came behind the body, once it has ended.
+    /// Returns the trailers, once the body has ended.
     pub fn trailers(&self) -> &[(String, Vec<u8>)] {
         &self.trailers
     }
 
-    /// Takes the lines that came behind the body.
+    /// Takes the trailers.
     pub fn take_trailers(&mut self) -> Vec<(String, Vec<u8>)> {
         std::mem::take(&mut self.trailers)
     }
 
-    /// Returns all that is left of the body.
+    /// Reads the rest of the body, if it is not longer than `bytes_max`.
     ///
     /// # Errors
     /// As [`next`](Self::next); [`BodyError::TooLong`].

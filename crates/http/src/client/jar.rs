@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
-/// Most cookies of one domain, and of all: the oldest go.
+/// Maximum number of cookies of one domain, and of all; the oldest are dropped.
 const OF_DOMAIN_MAX: usize = 50;
 const ALL_MAX: usize = 3_000;
 /// A longer cookie is not kept.
@@ -15,10 +15,10 @@ const COOKIE_BYTES_MAX: usize = 4096;
 
 /// Cookies by domain and path. Clones are the same jar, which belongs to one runtime.
 ///
-/// A cookie is sent to the host that set it, or beneath the domain it names; one that is `Secure` only over
-/// https. There is no list of public suffixes here: a `Domain` needs a dot in it and has to end the host's
-/// name, so servers beneath one registry (`a.co.uk` and `b.co.uk`) can set each other's cookies. Give clients
-/// of unrelated sites a jar each.
+/// A cookie is sent to the host that set it, or to hosts beneath the domain that it names. A `Secure` cookie
+/// is sent over https only. There is no list of public suffixes here: a `Domain` must contain a dot and be a
+/// suffix of the host's name, so servers beneath one registry (`a.co.uk` and `b.co.uk`) can set each other's
+/// cookies. Give clients of unrelated sites separate jars.
 #[derive(Clone, Default)]
 pub struct CookieJar(Rc<RefCell<Vec<Kept>>>);
 
@@ -26,7 +26,7 @@ struct Kept {
     name: String,
     value: String,
     domain: String,
-    /// It is for this host alone.
+    /// Whether it is sent to this host only.
     host_only: bool,
     path: String,
     secure: bool,
@@ -54,7 +54,7 @@ impl CookieJar {
         self.0.borrow_mut().clear();
     }
 
-    /// Keeps what a response sets.
+    /// Stores the cookies that a response sets.
     pub(super) fn take(&self, target: &Target, lines: impl Iterator<Item = impl AsRef<[u8]>>) {
         let now = SystemTime::now();
         for line in lines {
@@ -112,7 +112,7 @@ impl CookieJar {
 
 impl fmt::Debug for CookieJar {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Values are secrets.
+        // Values are secrets, so they are not printed.
         write!(f, "CookieJar({} cookies)", self.len())
     }
 }
@@ -158,17 +158,17 @@ fn read(line: &str, target: &Target, now: SystemTime) -> Option<Kept> {
             _ => {}
         }
     }
-    // `Max-Age` is stronger than `Expires`.
+    // `Max-Age` takes precedence over `Expires`.
     if let Some(seconds) = max_age {
         let span = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
-        // An end beyond the clock's is none.
+        // An expiry beyond the clock's range means none.
         cookie.expires = if span.is_zero() { Some(SystemTime::UNIX_EPOCH) } else { now.checked_add(span) };
     }
     // Only a secure answer may set a secure cookie.
     (!cookie.secure || target.is_secure).then_some(cookie)
 }
 
-/// RFC 6265 §5.1.4.
+/// Returns the default path (RFC 6265 §5.1.4).
 fn default_path(target: &str) -> String {
     let path = target.split('?').next().unwrap_or_default();
     match path.rfind('/') {

@@ -1,10 +1,10 @@
 //! Idle connections that are kept for the next exchange, each watched by a task.
 //!
-//! A server closes an idle connection when it likes. A connection that is only looked at when it is wanted
-//! again would leave its descriptor open until then, and a request that cannot be repeated would be lost on
-//! it. So each that is idle for [`UNWATCHED`] has a small task that waits for its end: a connection that
-//! ends, that brings bytes without having been asked, or that is out of time leaves at once. Under load most
-//! are taken again before, and cost no task; what has happened to one meanwhile is seen when it is taken.
+//! A server may close an idle connection at any time. If that were noticed only at the next use, the
+//! descriptor would stay open until then, and a request that cannot be repeated would be lost. So each
+//! connection that is idle for [`UNWATCHED`] gets a small task that waits for its end. A connection that
+//! ends, receives unexpected bytes, or reaches its age is removed at once. Under load most connections are
+//! taken earlier, and cost no task; their state is checked when they are taken.
 
 use crate::transport::Receive;
 use foldhash::fast::RandomState;
@@ -18,12 +18,12 @@ use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// How long a connection is idle without a task that watches it, at most.
+/// Maximum time that a connection is idle without a watching task.
 const UNWATCHED: Duration = Duration::from_millis(50);
 
-/// Idle connections by the key of their server. Clones are the same connections. It belongs to one runtime.
+/// Idle connections by the key of their server. Clones share them. A value belongs to one runtime.
 ///
-/// `C` is what is received from: a [`Transport`](crate::Transport), or something that holds one.
+/// `C` is the connection: a [`Transport`](crate::Transport), or a type that holds one.
 pub struct KeptConnections<K, C> {
     shared: Rc<Shared<K, C>>,
 }
@@ -39,23 +39,23 @@ struct Shared<K, C> {
     most_of_all: usize,
     /// Connections that were ever kept.
     kept: Cell<u64>,
-    /// The task that runs each [`UNWATCHED`] is there.
+    /// Whether the task exists that runs every [`UNWATCHED`].
     ///
-    /// INVARIANT: it is wherever a connection in the list is not watched, and runs once more after it was
-    /// taken.
+    /// INVARIANT: the task exists while a connection in the list is not watched, and it runs once more after
+    /// that was taken.
     looks: Cell<bool>,
 }
 
-/// A connection, with the task that watches it.
+/// A connection, and the task that watches it.
 struct Idle<C> {
     connection: RefCell<Option<C>>,
-    /// Its number among those that were ever kept.
+    /// Sequence number of the connection.
     number: u64,
     /// How long it is kept.
     span: Duration,
-    /// A task watches it, or is about to.
+    /// Whether a task watches it, or is about to.
     watched: Cell<bool>,
-    /// The watching task, to end it when the connection is taken.
+    /// The waker of the watching task, to end it when the connection is taken.
     watcher: RefCell<Option<Waker>>,
 }
 
@@ -108,21 +108,21 @@ impl<K: Eq + Hash + Clone + 'static, C: Receive + 'static> KeptConnections<K, C>
         KeptConnections::bounded(most, usize::MAX)
     }
 
-    /// Returns the same, that keeps at most `most_of_all` connections for all servers together. One more has
-    /// that closed which was used longest ago.
+    /// Makes an empty pool that also keeps at most `most_of_all` connections for all servers together. Above
+    /// that, the least recently used connection is closed.
     pub fn bounded(most: usize, most_of_all: usize) -> KeptConnections<K, C> {
         let (idle, kept, looks) = (RefCell::default(), Cell::new(0), Cell::new(false));
         let most = Cell::new(most);
         KeptConnections { shared: Rc::new(Shared { idle, most, most_of_all, kept, looks }) }
     }
 
-    /// Sets the most connections for each server that later exchanges leave. Those that are idle stay.
+    /// Sets the maximum for each server. It applies to later exchanges; present idle connections stay.
     pub fn set_most(&self, most: usize) {
         self.shared.most.set(most);
     }
 
-    /// Keeps a connection on which an exchange has ended, for so long. If there are enough to its server, it
-    /// is closed.
+    /// Keeps a connection after the end of its exchange, for `span`. It is closed if its server has enough of
+    /// them.
     pub fn keep(&self, server: K, connection: C, span: Duration) {
         let Shared { most, most_of_all, kept, .. } = &*self.shared;
         let most = most.get();
@@ -150,7 +150,7 @@ impl<K: Eq + Hash + Clone + 'static, C: Receive + 'static> KeptConnections<K, C>
             of_server.push(Rc::clone(&idle));
         }
         self.shared.make_room();
-        // Of a short span the wait until the next look would be a large part.
+        // For a short span, the wait until the next check would be a large part of it.
         if span < 20 * UNWATCHED {
             return watch(&self.shared, server, idle, span);
         }
@@ -159,11 +159,11 @@ impl<K: Eq + Hash + Clone + 'static, C: Receive + 'static> KeptConnections<K, C>
         }
     }
 
-    /// Takes the connection to the server that was used last and is open.
+    /// Takes the most recently used open connection to the server.
     pub fn take(&self, server: &K) -> Option<C> {
         loop {
             let idle = self.shared.idle.borrow_mut().get_mut(server)?.pop()?;
-            // What has happened since the watching task ran last, if there is one that has run at all.
+            // Checks what has happened since the watching task last ran, or since the connection was kept.
             if let Some(mut connection) = idle.take()
                 && connection.is_quiet()
             {
@@ -172,12 +172,12 @@ impl<K: Eq + Hash + Clone + 'static, C: Receive + 'static> KeptConnections<K, C>
         }
     }
 
-    /// Returns the number of servers with idle connections, or with ones that were taken just now.
+    /// Returns the number of servers with idle connections, or with connections that were just taken.
     pub fn servers(&self) -> usize {
         self.shared.idle.borrow().len()
     }
 
-    /// Closes up to `count` connections, of each server those that were used longest ago. Returns how many.
+    /// Closes up to `count` connections, of each server the least recently used. Returns how many.
     pub fn close_oldest(&self, count: usize) -> usize {
         let mut oldest = Vec::new();
         {
@@ -202,7 +202,7 @@ impl<K: Eq + Hash + Clone + 'static, C: Receive + 'static> KeptConnections<K, C>
     }
 }
 
-/// Has a task watch each connection that is idle at a look, until all are watched.
+/// Starts the watching task of each idle connection, until all are watched.
 async fn look<K: Eq + Hash + Clone + 'static, C: Receive + 'static>(shared: Weak<Shared<K, C>>) {
     loop {
         time::sleep(UNWATCHED).await;
@@ -218,7 +218,7 @@ async fn look<K: Eq + Hash + Clone + 'static, C: Receive + 'static>(shared: Weak
             return;
         }
         for (server, idle) in unwatched {
-            // It leaves too early by this at most, never too late.
+            // The connection is removed at most this much too early, and never too late.
             let left = idle.span.saturating_sub(UNWATCHED);
             watch(&shared, server, idle, left);
         }
@@ -245,7 +245,7 @@ fn watch<K: Eq + Hash + 'static, C: Receive + 'static>(
 }
 
 impl<K: Eq + Hash, C> Shared<K, C> {
-    /// Closes the connection that was used longest ago, if there are too many.
+    /// Closes the least recently used connection, if there are too many.
     fn make_room(&self) {
         if self.most_of_all == usize::MAX {
             return;
@@ -281,8 +281,8 @@ impl<K, C> fmt::Debug for KeptConnections<K, C> {
     }
 }
 
-/// Returns how long a connection may be kept if its server said so in `Keep-Alive`: a second less than it
-/// says, so that a request does not cross the server's close; never longer than `most`.
+/// Returns how long a connection may be kept, by the server's `Keep-Alive` line: a second less than it
+/// states, so that a request does not cross the server's close, and never longer than `most`.
 pub fn keep_for(keep_alive: Option<&[u8]>, most: Duration) -> Duration {
     let told = keep_alive.and_then(|value| {
         let value = str::from_utf8(value).ok()?;

@@ -1,6 +1,6 @@
-//! Where a redirect leads: a reference resolved against the URL of the request (RFC 3986 §5).
+//! Targets of redirects: a reference resolved against the URL of the request (RFC 3986 §5).
 
-/// Returns the URL that `reference` means in an answer to `base`; without a fragment, which is not sent.
+/// Resolves `reference` in an answer to `base`. The result has no fragment, which is never sent.
 pub(super) fn resolve(base: &str, reference: &str) -> String {
     let reference = reference.split('#').next().unwrap_or_default();
     let base = base.split('#').next().unwrap_or_default();

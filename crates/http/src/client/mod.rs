@@ -1,7 +1,7 @@
-//! A client: requests out, responses in, connections kept for the next.
+//! A client: sends requests, receives responses, and keeps connections for reuse.
 //!
-//! It belongs to one runtime. Start at [`Client`]; a connection is in [`connection`], how responses are read
-//! in [`reader`].
+//! It belongs to one runtime. Start at [`Client`]; [`connection`] has a connection, [`reader`] reads
+//! responses.
 
 mod connection;
 mod error;
@@ -47,13 +47,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Asks servers. Clones share the connections that are kept: for each server up to 32, of all up to 256, each
-/// for up to 30 s after its last exchange. One that its server closes leaves at once, also where no further
-/// request is made.
+/// Sends requests to servers. Clones share the idle connections: up to 32 for each server and 256 in all,
+/// each for up to 30 s after its last exchange. A connection that its server closes is removed at once, even
+/// if no further request is made.
 ///
-/// The answer to a request may come before all of it is sent: a server refuses a body, or answers while it
-/// reads. It is told at once, and the body goes on being sent while the answer is read. What is not sent when
-/// the answer is over is not sent any more, and its connection is closed.
+/// A response may arrive before all of the request is sent: a server refuses the body, or answers while it
+/// reads. The response is returned at once, and the body is sent while the response is read. When the
+/// response is complete, the rest of the body is not sent, and the connection is closed.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), ringroad_http::ClientError> {
@@ -70,15 +70,15 @@ pub struct Client {
     shared: Rc<Shared>,
     connect_timeout: Duration,
     timeout: Duration,
-    /// All requests go to this socket, whatever their URLs say.
+    /// The socket that all requests go to, whatever their URLs are.
     unix: Option<Arc<Path>>,
-    /// TLS settings for `https://` with their number in this process; `None`: the system's trusted
+    /// TLS settings for `https://`, and their number in this process; `None` means the system's trusted
     /// certificates.
     tls: Option<(u64, tls::Client)>,
     follow: Follow,
 }
 
-/// What a client's clones and its responses share.
+/// State that a client's clones and responses share.
 struct Shared {
     kept: KeptConnections<Server, Transport>,
     scratch: RefCell<Scratch>,
@@ -88,28 +88,28 @@ struct Shared {
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Server {
     at: At,
-    /// The expected name of the certificate and the number of the TLS settings: connections with other
+    /// The expected name of the certificate, and the number of the TLS settings: connections with different
     /// settings are not shared.
     tls: Option<(String, u64)>,
 }
 
-/// Where a server listens.
+/// The address of a server.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum At {
     Tcp { host: String, port: u16 },
     Unix(PathBuf),
 }
 
-/// The next number for TLS settings; 0 is the system's.
+/// The next number of TLS settings; 0 is the system's.
 static WAYS: AtomicU64 = AtomicU64::new(1);
 
-/// Most connections that are kept for one server.
+/// Maximum number of connections that are kept for one server.
 const IDLE_MAX: usize = 32;
 
-/// Most connections that are kept for all servers together.
+/// Maximum number of connections that are kept for all servers together.
 const IDLE_OF_ALL_MAX: usize = 256;
 
-/// How long a connection is kept, unless the server says that it keeps it for less.
+/// How long a connection is kept, unless the server states a shorter time.
 const IDLE_AGE_MAX: Duration = Duration::from_secs(30);
 
 impl Default for Client {
@@ -232,7 +232,7 @@ impl Client {
     /// Connects and completes the TLS handshake, if there is one.
     async fn connect(&self, server: &Server, at: &mut FailedAt) -> Result<Transport, ClientError> {
         let Some((name, _)) = &server.tls else { return self.connect_plain(&server.at, at).await };
-        // Before the connection: without settings there is nothing to connect for.
+        // Before connecting: without TLS settings a connection would be useless.
         *at = FailedAt::Tls;
         let tls = match &self.tls {
             Some((_, tls)) => tls.clone(),
@@ -244,7 +244,7 @@ impl Client {
         Ok(TlsStream::connect(stream, &tls, name).await.map_err(ClientError::Tls)?.into())
     }
 
-    /// Connects to the first address that can be had. `at` is told which step is taken.
+    /// Connects to the first address that accepts. `at` records the present step.
     async fn connect_plain(&self, server: &At, at: &mut FailedAt) -> Result<Transport, ClientError> {
         let (host, port) = match server {
             At::Unix(path) => return Ok(UnixStream::connect(path.clone()).await?.into()),
@@ -266,7 +266,7 @@ impl fmt::Debug for Client {
     }
 }
 
-/// Where a request goes.
+/// The target of a request.
 struct Target {
     /// The value of `Host`.
     authority: String,
@@ -291,7 +291,7 @@ impl Target {
             return Err(wrong("a name and password belong in an Authorization header"));
         }
         let host = authority.host().trim_matches(['[', ']']).to_owned();
-        // The zone of an address is of this machine, and never sent (RFC 6874 §4).
+        // The zone of an address has a meaning only on this machine, and is never sent (RFC 6874 §4).
         let (host, named) = match split_zone(&host) {
             Some((address, zone)) => {
                 let port = authority.port().map(|port| format!(":{port}")).unwrap_or_default();
@@ -365,24 +365,24 @@ impl ClientRequest {
     /// Sets the body to this value as JSON.
     ///
     /// # Errors
-    /// It cannot be written as such.
+    /// The value cannot be serialised.
     #[cfg(feature = "json")]
     pub fn json(self, value: &(impl Serialize + ?Sized)) -> Result<ClientRequest, ClientError> {
         let bytes = serde_json::to_vec(value).map_err(|why| ClientError::Body(Box::new(why)))?;
         Ok(self.header("Content-Type", "application/json").body(bytes))
     }
 
-    /// Sends it, and waits for the head of the response.
+    /// Sends the request, and waits for the head of the response.
     ///
-    /// A request that may be repeated (RFC 9110 §9.2.2), on a connection that was kept and turns out to be
-    /// closed, is sent once more on a new one.
+    /// If a kept connection turns out to be closed, a request that may be repeated (RFC 9110 §9.2.2) is sent
+    /// once more on a new one.
     ///
     /// # Errors
-    /// The URL is wrong, nothing listens there, it takes too long, or the answer is not one. The failure says
-    /// at which step, and how much of the request was sent by then.
+    /// The URL is invalid, nothing listens there, the timeout has passed, or the answer is invalid. The
+    /// failure has the step that failed, and how much of the request was sent by then.
     pub async fn send(self) -> Result<ClientResponse, Failure> {
         let span = self.client.timeout;
-        // A span without end has no deadline.
+        // A span beyond the clock's range means no deadline.
         let deadline = Instant::now().checked_add(span);
         let reached = Cell::new((FailedAt::Request, SentSoFar::Nothing));
         let sent = time::timeout(span, self.send_following(deadline, &reached)).await;
@@ -410,15 +410,15 @@ impl ClientRequest {
         let mut head = head.map_err(|why| of_request(ClientError::Request(why)))?;
         head.block(&fields);
         let mut encoder = head.finish(size);
-        // A server that ignores the body of such a request takes it for the next one (request smuggling,
-        // CL.0): what it answers to that would be the next request's.
+        // A server that ignores the body of such a request parses it as the next request (request smuggling,
+        // CL.0). Its answer to that would be taken for the answer to the next request.
         let bare = matches!(
             method,
             Method::Get | Method::Head | Method::Options | Method::Delete | Method::Trace | Method::Connect
         );
         let reusable = !bare || body.is_empty();
         let pieces = match body.0 {
-            // A connection is handed over only by a response.
+            // Only a response hands a connection over.
             BodyInner::Empty | BodyInner::Switch(_) => None,
             BodyInner::Whole(chunk) => {
                 encoder.data(&mut out, &chunk).map_err(|why| of_request(ClientError::Request(why)))?;
@@ -434,7 +434,7 @@ impl ClientRequest {
         let (scratch, asked) = (&client.shared.scratch, Asked::from(method));
         if let Some(pieces) = pieces {
             reached.set((FailedAt::Connect, SentSoFar::Nothing));
-            // A stream gives each piece once, so it is sent on a new connection.
+            // A stream yields each piece once, so it is sent on a new connection.
             let (mut connection, _) = client.connection(&server, true).await?;
             let head = connection.ask(out, Some((*pieces, encoder)), scratch, asked, reached).await;
             return match head {
@@ -451,7 +451,7 @@ impl ClientRequest {
             let (at, sent) = reached.get();
             match head {
                 Ok(head) => return Ok(respond(connection, head).await),
-                // A server closes an idle connection when it likes: that one says nothing of the server.
+                // A server may close an idle connection at any time, so this is not an error of the server.
                 Err(Failed::Unanswered(_)) if kept && at.may_repeat(sent, method) => {
                     out = connection.into_request().await;
                     fresh = true;
@@ -462,7 +462,7 @@ impl ClientRequest {
     }
 }
 
-/// Returns the failure of a request that came so far.
+/// Returns the failure of a request that reached this step.
 fn failed(why: Failed, reached: &Cell<(FailedAt, SentSoFar)>) -> Failure {
     let (at, sent) = reached.get();
     match why {

@@ -1,8 +1,8 @@
-//! A request on its way out, sent while its answer is waited for and read.
+//! A request being sent while its answer is awaited and read.
 //!
 //! A server may answer before it has read all of a request (RFC 9112 §9.5): it refuses the body, or it
-//! answers piece by piece what it reads. A client that sends first and receives then never learns the one,
-//! and stands still with the other. So whatever receives here sends as well: see [`Both`].
+//! answers piece by piece while it reads. A client that first sends and then receives would miss the former,
+//! and deadlock with the latter. So every receive also sends: see [`Both`].
 
 use super::error::ClientError;
 use super::failure::{FailedAt, SentSoFar};
@@ -17,35 +17,35 @@ use std::io;
 use std::net::Shutdown;
 use std::task::{Context, Poll, ready};
 
-/// Up to so many bytes of a request are sent before its answer is looked for: any socket takes them without
-/// waiting for its peer.
+/// Up to this many bytes of a request are sent before its answer is checked for: any socket takes them
+/// without waiting for its peer.
 pub(super) const AT_ONCE_BYTES: usize = 16 * 1024;
 
-/// How far the request on a connection has come.
+/// How much of the request on a connection was sent.
 pub(super) enum Outgoing {
-    /// All of it is sent.
+    /// All of it.
     Sent,
     /// It is being sent.
     Going(Box<Sending>),
-    /// It was not sent to its end.
+    /// It was not sent completely.
     Cut {
-        /// Why, until that is told; `None`: the server wants no more of it.
+        /// The reason, until it is reported; `None`: the server does not want the rest.
         why: Option<ClientError>,
     },
 }
 
 /// A request that is being sent.
 pub(super) struct Sending {
-    /// The bytes under way.
+    /// The send in flight.
     send: Option<TransportSend>,
-    /// What makes the rest of the body, and what frames it.
+    /// The source of the rest of the body, and its framing.
     rest: Option<(Pieces, BodyEncoder)>,
-    /// The bytes that went last, or did not.
+    /// The bytes that were sent last, or could not be sent.
     out: Vec<u8>,
 }
 
 impl Sending {
-    /// Of these bytes, and of a body behind them.
+    /// Makes a request of these bytes, and of the body after them.
     pub(super) fn new(out: Vec<u8>, rest: Option<(Pieces, BodyEncoder)>) -> Box<Sending> {
         Box::new(Sending { send: None, rest, out })
     }
@@ -57,7 +57,7 @@ impl Sending {
         }
     }
 
-    /// Sends; ready at the end of the request, or when it cannot be sent.
+    /// Sends. Ready at the end of the request, or when it cannot be sent.
     fn poll(
         &mut self,
         stream: &mut Transport,
@@ -90,11 +90,12 @@ impl Sending {
         }
     }
 
-    /// Ends it, and returns the bytes that went last: all of a request without a body that is made.
+    /// Ends the send, and returns the bytes that were sent last: the whole request, unless its body is a
+    /// stream.
     pub(super) async fn take_back(mut self: Box<Self>, stream: &mut Transport) -> Vec<u8> {
         self.rest = None;
         if let Some(mut send) = self.send.take() {
-            // The send ends with it, at the latest with an error.
+            // The send ends by this, at the latest with an error.
             let _ = stream.shutdown(Shutdown::Both);
             (_, self.out) = std::future::poll_fn(|context| stream.poll_send(&mut send, context)).await;
         }
@@ -119,7 +120,7 @@ impl Outgoing {
         matches!(self, Outgoing::Going(_))
     }
 
-    /// Returns why it was cut off, which is told once.
+    /// Returns why it was cut off. The reason is returned once.
     pub(super) fn take_failure(&mut self) -> Option<ClientError> {
         match self {
             Outgoing::Cut { why } => why.take(),
@@ -127,8 +128,8 @@ impl Outgoing {
         }
     }
 
-    /// Lets go of what makes the rest of the body. What is under way stays until the connection is closed:
-    /// the kernel has it.
+    /// Drops the source of the rest of the body. A send in flight stays until the connection is closed: the
+    /// kernel has its bytes.
     pub(super) fn stop(&mut self) {
         if matches!(self, Outgoing::Going(_)) {
             *self = Outgoing::Cut { why: None };
@@ -136,20 +137,21 @@ impl Outgoing {
     }
 }
 
-/// A connection that is received from, and sent to meanwhile.
+/// A connection that is received from while a request is sent on it.
 pub(super) struct Both<'a> {
     pub(super) stream: &'a mut Transport,
     pub(super) outgoing: &'a mut Outgoing,
     /// Bytes of a request that could not be sent, for another connection.
     pub(super) unsent: &'a mut Vec<u8>,
-    /// Is told when all is sent.
+    /// Records when all of the request was sent.
     pub(super) reached: Option<&'a Cell<(FailedAt, SentSoFar)>>,
-    /// Whether it sends before it receives, in turn: neither uses up all of the task's budget.
+    /// Whether it sends before it receives. The order alternates, so that neither uses the task's whole
+    /// budget.
     pub(super) sends_first: bool,
 }
 
 impl Both<'_> {
-    /// Sends. An error ends what is received too: no answer can follow.
+    /// Sends. An error also ends the receive: no answer can follow.
     pub(super) fn poll_outgoing(&mut self, context: &mut Context<'_>) -> Result<()> {
         let Outgoing::Going(sending) = self.outgoing else { return Ok(()) };
         let Poll::Ready(sent) = sending.poll(self.stream, context) else { return Ok(()) };
@@ -161,7 +163,7 @@ impl Both<'_> {
             }
             return Ok(());
         };
-        // The server may have answered before it closed: that is still to be received.
+        // The server may have answered before it closed; that answer must still be received.
         let may_be_answered = matches!(&why, ClientError::Connection(why) if is_of_the_peer(why));
         *self.outgoing = Outgoing::Cut { why: Some(why) };
         if may_be_answered {
@@ -171,7 +173,7 @@ impl Both<'_> {
     }
 }
 
-/// Returns whether a send has failed because the peer is gone.
+/// Returns whether a send failed because the peer has closed or reset the connection.
 fn is_of_the_peer(why: &Error) -> bool {
     let errno = why.raw_os_error().map(Errno::from_raw_os_error);
     matches!(

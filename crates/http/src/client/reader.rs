@@ -1,7 +1,7 @@
-//! Responses read off a connection: what was received and not used, and where in the conversation that is.
+//! Reads responses from a connection: received bytes that are not used yet, and the state of the protocol.
 //!
-//! The client here and the server tool's proxy have this in common and little else: each decides for itself
-//! when to send, how long to wait, and what to keep for the next request.
+//! The client here and the proxy of the server tool share this, and little else: each decides when to send,
+//! how long to wait, and what to keep for the next request.
 
 use crate::h1::gather;
 use crate::message::{ALONE_BYTES_MIN, Chunk, Trailers};
@@ -12,14 +12,14 @@ use ringroad_wire::{Asked, Error, Fields, KeptHead, Phase, ResponseEvent, Respon
 use std::cell::RefCell;
 use std::fmt;
 
-/// Why a response cannot be read, or not to its end.
+/// Why a response cannot be read completely.
 #[derive(Debug)]
 pub enum ReadError {
-    /// Nothing of it has come: the connection was closed, or failed with this.
+    /// No byte of it arrived: the connection was closed, or failed with this error.
     Unanswered(Option<ringroad_engine::Error>),
-    /// The connection was closed in the middle of it; how the protocol puts that, if it does.
+    /// The connection was closed within the response; the error of the protocol, if it has one.
     Closed(Option<Error>),
-    /// It breaks the protocol, or its limits.
+    /// The response breaks the protocol or a limit.
     Refused(Error),
     /// Receiving failed.
     Connection(ringroad_engine::Error),
@@ -42,11 +42,11 @@ impl std::error::Error for ReadError {}
 #[derive(Debug, Default)]
 pub struct ResponseReader {
     responses: Responses,
-    /// What was received and not used, from `used` on.
+    /// Received bytes; those from `used` on are not used.
     input: Vec<u8>,
     used: usize,
-    /// What came behind that: the rest of what brought the head, in the buffer it arrived in; or behind the
-    /// last piece the end, or an error.
+    /// What was received after that: the rest of the lease with the head, or, after the last piece, the end
+    /// or an error.
     behind: Option<ringroad_engine::Result<Lease>>,
     trailers: Trailers,
 }
@@ -57,11 +57,11 @@ impl ResponseReader {
         ResponseReader::default()
     }
 
-    /// Returns the head of the response to a request like this, which is sent or being sent. What is said
-    /// before it (1xx) is passed over.
+    /// Returns the head of the response to a request like this, which was sent or is being sent. Interim
+    /// heads (1xx) are skipped.
     ///
     /// # Errors
-    /// Any; after one the connection is of no use.
+    /// Any [`ReadError`]. The connection cannot be used afterwards.
     pub async fn head(
         &mut self,
         from: &mut impl Receive,
@@ -71,8 +71,9 @@ impl ResponseReader {
         self.head_with(from, scratch, asked, |_| {}).await
     }
 
-    /// Returns the same, with what is said before it: each head of 1xx but 101, of which there are at most
-    /// [`Limits::interim_responses`](ringroad_wire::Limits). `interim` must not use `scratch`.
+    /// Works as [`head`](Self::head), and calls `interim` for each interim head (1xx except 101), of which
+    /// there are at most [`Limits::interim_responses`](ringroad_wire::Limits). `interim` must not use
+    /// `scratch`.
     ///
     /// # Errors
     /// As [`head`](Self::head).
@@ -84,7 +85,7 @@ impl ResponseReader {
         mut interim: impl FnMut(ResponseHead<'_>),
     ) -> Result<KeptHead, ReadError> {
         if self.used == self.input.len() {
-            // What is left of the last response is no beginning of this one.
+            // Rest of the last response, which cannot begin this one.
             self.input.clear();
             self.used = 0;
         }
@@ -125,8 +126,8 @@ impl ResponseReader {
         }
     }
 
-    /// Returns the head at the front of what has come, with nothing before it: read where it lies, and what
-    /// is behind it stays there. One that is not whole is taken in.
+    /// Returns the head at the front of a lease, without a copy, if no bytes precede it. The rest stays in
+    /// the lease. An incomplete head is copied to the input.
     fn head_in(
         &mut self,
         scratch: &RefCell<Scratch>,
@@ -163,18 +164,18 @@ impl ResponseReader {
         self.input.extend_from_slice(more);
     }
 
-    /// Returns whether the response is over, its body with it.
+    /// Returns whether the response is complete, including its body.
     pub fn is_complete(&self) -> bool {
         matches!(self.responses.phase(), Phase::Idle | Phase::Closed)
     }
 
-    /// Returns whether the connection can have another request.
+    /// Returns whether the connection can carry another request.
     pub fn is_idle(&self) -> bool {
         self.responses.phase() == Phase::Idle && self.used == self.input.len() && self.behind.is_none()
     }
 
-    /// Returns what has come of the body already, unless that is much: then it is the next piece, without a
-    /// copy. An error comes again with that.
+    /// Returns the received part of the body, unless it is large: then it is the next piece, without a copy.
+    /// An error is returned again with that piece.
     pub fn ready(&mut self, scratch: &RefCell<Scratch>) -> Vec<u8> {
         let mut all = Vec::new();
         let parsed = self.parse(scratch, &mut all);
@@ -192,7 +193,7 @@ impl ResponseReader {
         all
     }
 
-    /// Takes what is there of the body off the input.
+    /// Moves received bytes of the body out of the input.
     fn parse(&mut self, scratch: &RefCell<Scratch>, all: &mut Vec<u8>) -> Result<(), ReadError> {
         let (input, mut used) = (std::mem::take(&mut self.input), self.used);
         let parsed = self.parse_in(scratch, &input, &mut used, all);
@@ -200,7 +201,7 @@ impl ResponseReader {
         parsed
     }
 
-    /// Takes what is there of the body off `input`, from `used` on.
+    /// Moves received bytes of the body out of `input`, from `used` on.
     fn parse_in(
         &mut self,
         scratch: &RefCell<Scratch>,
@@ -218,16 +219,16 @@ impl ResponseReader {
                     return Ok(());
                 }
                 None => return Ok(()),
-                // Not within a body.
+                // Impossible within a body.
                 Some(ResponseEvent::Interim(_) | ResponseEvent::Head(_)) => {}
             }
         }
     }
 
-    /// Returns the next piece of the body, of at most 64 KiB or as it was framed; `None` at its end.
+    /// Returns the next piece of the body, of at most 64 KiB or one chunk of its framing; `None` at its end.
     ///
     /// # Errors
-    /// Any but [`ReadError::Unanswered`]; after one the connection is of no use.
+    /// Any but [`ReadError::Unanswered`]. The connection cannot be used afterwards.
     pub async fn next(
         &mut self,
         from: &mut impl Receive,
@@ -252,7 +253,7 @@ impl ResponseReader {
             };
             match received {
                 Ok(lease) if lease.is_empty() => {
-                    // For a body without a length this is its end.
+                    // The end of a body without a length.
                     let ended = self.responses.end_of_input();
                     return ended.map(|_| None).map_err(|why| ReadError::Closed(Some(why)));
                 }
@@ -268,7 +269,8 @@ impl ResponseReader {
         }
     }
 
-    /// Received bytes as they are, if all of them are the body's; taken in otherwise.
+    /// Returns received bytes without a copy, if all of them belong to the body. Otherwise copies them to the
+    /// input.
     fn whole(&mut self, scratch: &RefCell<Scratch>, chunk: Chunk) -> Option<Chunk> {
         let inside = self.responses.body_left().is_none_or(|left| left >= chunk.len() as u64);
         let mut at = 0;
@@ -277,14 +279,14 @@ impl ResponseReader {
             match self.responses.next(&mut scratch, &chunk, &mut at) {
                 Ok(Some(ResponseEvent::Data(data))) if data.len() == chunk.len() => return Some(chunk),
                 Ok(Some(ResponseEvent::Data(data))) => {
-                    // Of a body in chunks: a part is data, around it is framing.
+                    // A chunked body: a part of the bytes is data, the rest is framing.
                     let part = Chunk::from(data.to_vec());
                     drop(scratch);
                     self.take(chunk.get(at..).unwrap_or_default());
                     return Some(part);
                 }
                 Ok(Some(ResponseEvent::End(lines))) => self.trailers = kept(lines),
-                // An error comes again when what is left is parsed.
+                // An error is returned again when the rest is parsed.
                 Ok(Some(ResponseEvent::Interim(_) | ResponseEvent::Head(_)) | None) | Err(_) => {}
             }
         }
@@ -292,12 +294,12 @@ impl ResponseReader {
         None
     }
 
-    /// Takes the lines that came behind the body, once it has ended: names and values.
+    /// Takes the trailers, once the body has ended: names and values.
     pub fn take_trailers(&mut self) -> Vec<(String, Vec<u8>)> {
         std::mem::take(&mut self.trailers)
     }
 
-    /// Returns what has come and was not used: after 101 it belongs to the other protocol.
+    /// Returns the bytes that were not used. After 101 they belong to the other protocol.
     pub fn into_rest(self) -> Vec<u8> {
         let ResponseReader { mut input, used, behind, .. } = self;
         input.drain(..used);
@@ -308,7 +310,7 @@ impl ResponseReader {
     }
 }
 
-/// Returns whether it is to be answered with in one piece if it is all, copied behind the head.
+/// Returns whether the lease is short enough to be copied to the head's piece.
 fn is_short(behind: &mut ringroad_engine::Result<Lease>) -> bool {
     matches!(behind, Ok(lease) if !lease.is_empty() && lease.len() < ALONE_BYTES_MIN)
 }

@@ -1,10 +1,9 @@
-//! Names of servers to addresses: one look-up per name at a time, its result kept for all requests.
+//! Resolution of server names: one look-up per name at a time, with results cached for all requests.
 //!
-//! The system's resolver (`getaddrinfo(3)`) blocks for as long as a name server is silent, up to half a
-//! minute. So it runs on threads of its own, few and bounded, and never on the pool that reads files. A
-//! result is used for [`FRESH`]; after that the next request is given the old one while a new one is looked
-//! up, so that only the first request for a name waits. If the look-up fails, the old result is used for up
-//! to [`STALE`].
+//! The system's resolver (`getaddrinfo(3)`) blocks while a name server does not answer, up to half a minute.
+//! So it runs on a few threads of its own, never on the pool that reads files. A result is used for
+//! [`FRESH`]. After that, the next request still gets the old one while a new look-up runs, so that only the
+//! first request for a name waits. If the look-up fails, the old result is used for up to [`STALE`].
 
 use ringroad_engine::net::literal;
 use std::collections::{HashMap, VecDeque};
@@ -16,25 +15,25 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long addresses are used without asking again: `getaddrinfo` does not tell how long they hold.
+/// How long addresses are used without a new look-up: `getaddrinfo` does not return their lifetime.
 const FRESH: Duration = Duration::from_secs(30);
 
-/// How long addresses are used if asking again fails.
+/// How long addresses are used if the new look-up fails.
 const STALE: Duration = Duration::from_secs(3600);
 
-/// How long a failure is told without asking again.
+/// How long a failure is returned without a new look-up.
 const FAILED: Duration = Duration::from_secs(1);
 
-/// Most look-ups at a time.
+/// Maximum number of concurrent look-ups.
 const THREADS_MAX: usize = 4;
 
-/// Most names that are remembered; beyond it the oldest results go.
+/// Maximum number of cached names; the oldest results are dropped beyond it.
 const NAMES_MAX: usize = 1024;
 
-/// Looks up the addresses of `host`, which is a name.
+/// Resolves the name `host`.
 ///
 /// # Errors
-/// What the system said. There is at least one address otherwise.
+/// The system's error. A result has at least one address.
 async fn resolve(host: &str) -> io::Result<Arc<[IpAddr]>> {
     poll_fn(|context| NAMES.poll(host, context)).await
 }
@@ -43,7 +42,7 @@ async fn resolve(host: &str) -> io::Result<Arc<[IpAddr]>> {
 /// may have a zone: `fe80::1%eth0`.
 ///
 /// # Errors
-/// What the system said, or the zone is no interface of this machine.
+/// The system's error, or the zone is not an interface of this machine.
 pub async fn addresses(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     if let Some(address) = literal(host, port) {
         return Ok(vec![address.map_err(io::Error::other)?]);
@@ -59,7 +58,7 @@ fn by_system(host: &str) -> io::Result<Vec<IpAddr>> {
     if found.is_empty() { Err(io::Error::other("the name has no address")) } else { Ok(found) }
 }
 
-/// What is known of names, and what finds out.
+/// The cache, and its resolver.
 struct Names {
     table: Mutex<Option<Table>>,
     look_up: fn(&str) -> io::Result<Vec<IpAddr>>,
@@ -77,7 +76,7 @@ struct Table {
 struct Name {
     found: Option<(Arc<[IpAddr]>, Instant)>,
     failed: Option<(String, io::ErrorKind, Instant)>,
-    /// It is being looked up, or waits for a thread.
+    /// Whether a look-up is running or queued.
     asked: bool,
     waiting: Vec<Waker>,
 }
@@ -121,14 +120,14 @@ impl Names {
         Poll::Pending
     }
 
-    /// Has a thread look the name up.
+    /// Queues a look-up for a thread.
     fn ask(&'static self, table: &mut Table, host: &str) {
         table.queue.push_back(host.to_owned());
         if table.threads < THREADS_MAX {
             let thread = thread::Builder::new().name("ringroad-resolve".to_owned());
             match thread.spawn(|| self.work()) {
                 Ok(_) => table.threads += 1,
-                // One that runs sees to it.
+                // A running thread will take it.
                 Err(_) if table.threads > 0 => {}
                 Err(why) => {
                     table.queue.pop_back();
@@ -138,7 +137,7 @@ impl Names {
         }
     }
 
-    /// Looks names up until none is waiting.
+    /// Looks names up until the queue is empty.
     fn work(&self) {
         loop {
             let host = {
@@ -161,7 +160,7 @@ impl Names {
 }
 
 impl Table {
-    /// A look-up has ended.
+    /// Records the result of a look-up.
     fn tell(&mut self, host: &str, found: io::Result<Vec<IpAddr>>) {
         let Some(name) = self.names.get_mut(host) else { return };
         name.asked = false;
@@ -172,11 +171,11 @@ impl Table {
             }
             Err(why) => name.failed = Some((why.to_string(), why.kind(), Instant::now())),
         }
-        // A waker of a runtime puts its task's number into that runtime's queue, and takes no lock of ours.
+        // A runtime's waker puts the task's number into that runtime's queue, and takes none of our locks.
         name.waiting.drain(..).for_each(Waker::wake);
     }
 
-    /// Forgets the older half of what is known, once that is much.
+    /// Drops the older half of the cache when it is full.
     fn forget_some(&mut self) {
         if self.names.len() < NAMES_MAX {
             return;

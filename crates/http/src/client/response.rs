@@ -1,4 +1,4 @@
-//! What a server answered.
+//! The response to a client's request.
 
 use super::connection::{Connection, Part};
 use super::kept::keep_for;
@@ -11,17 +11,18 @@ use serde::de::DeserializeOwned;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// A response: its head, and its body as it is asked for.
+/// A response: its head, and its body as it is read.
 ///
-/// Read to its end, its connection is kept for the next request; dropped before that, it is closed.
+/// When it was read to its end, its connection is kept for the next request. If it is dropped before, the
+/// connection is closed.
 pub struct ClientResponse {
     head: KeptHead,
     client: Client,
-    /// Where its connection leads, if that may be kept.
+    /// The server of its connection, if that may be kept.
     server: Option<Server>,
-    /// `None`: the body has ended.
+    /// `None` after the end of the body.
     connection: Option<Connection>,
-    /// `None`: it has time without end.
+    /// `None`: no deadline.
     deadline: Option<Instant>,
     trailers: Vec<(String, Vec<u8>)>,
 }
@@ -72,7 +73,8 @@ impl ClientResponse {
     /// Returns the next piece of the body; `None` at its end.
     ///
     /// # Errors
-    /// The connection ended before the body, the body breaks the protocol, or the client's time is over.
+    /// The connection ended before the body, the body breaks the protocol, or the client's timeout has
+    /// passed.
     pub async fn next(&mut self) -> Option<Result<Chunk, BodyError>> {
         let connection = self.connection.as_mut()?;
         let left = self
@@ -94,7 +96,7 @@ impl ClientResponse {
         }
     }
 
-    /// The connection is free.
+    /// Releases the connection.
     async fn end(&mut self) {
         let status = self.status();
         if let Some(connection) = &mut self.connection {
@@ -107,12 +109,12 @@ impl ClientResponse {
         }
     }
 
-    /// Returns the lines that came behind the body, once it has ended.
+    /// Returns the trailers, once the body has ended.
     pub fn trailers(&self) -> &[(String, Vec<u8>)] {
         &self.trailers
     }
 
-    /// Returns all that is left of the body.
+    /// Reads the rest of the body, if it is not longer than `bytes_max`.
     ///
     /// # Errors
     /// As [`next`](Self::next); [`BodyError::TooLong`].
@@ -129,7 +131,7 @@ impl ClientResponse {
         Ok(all)
     }
 
-    /// Returns the body as text; at most 64 MiB.
+    /// Reads the body as text, of at most 64 MiB.
     ///
     /// # Errors
     /// As [`bytes`](Self::bytes); [`BodyError::NotText`].
@@ -138,7 +140,7 @@ impl ClientResponse {
         String::from_utf8(bytes).map_err(|_| BodyError::NotText)
     }
 
-    /// Returns the body, which is JSON, as a value; at most 64 MiB.
+    /// Reads the body as JSON into a value, of at most 64 MiB.
     ///
     /// # Errors
     /// As [`bytes`](Self::bytes); [`BodyError::Json`].
@@ -149,7 +151,7 @@ impl ClientResponse {
     }
 }
 
-/// Longest body that is taken whole without a bound of the caller's.
+/// Maximum size of a body that is read whole without a limit of the caller.
 const WHOLE_BYTES_MAX: usize = 64 << 20;
 
 impl fmt::Debug for ClientResponse {

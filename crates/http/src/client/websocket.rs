@@ -10,7 +10,7 @@ use ringroad_wire::ws::{Role, deflate, handshake};
 use ringroad_wire::{Asked, BodySize, EncodeError, Encoder, FieldBlock, Method, Status, after_scheme};
 use std::cell::Cell;
 
-/// A session to be opened.
+/// A request to open a session.
 #[must_use = "it is not opened before `connect` is awaited"]
 pub struct WebSocketRequest {
     client: Client,
@@ -45,8 +45,7 @@ impl Client {
 }
 
 impl WebSocketRequest {
-    /// Returns the same with one more header line; what is wrong with it is reported when the session is
-    /// opened.
+    /// Adds a header line. An invalid one is reported when the session is opened.
     pub fn header(mut self, name: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> WebSocketRequest {
         if let Err(why) = self.fields.push(name.as_ref(), value.as_ref()) {
             self.wrong = self.wrong.or(Some(why));
@@ -54,7 +53,7 @@ impl WebSocketRequest {
         self
     }
 
-    /// Returns the same held to these options. `protocols` and `compress` are offered to the server.
+    /// Sets the limits and deadlines of the session. `protocols` and `compress` are offered to the server.
     pub fn options(mut self, options: &Options) -> WebSocketRequest {
         self.options = options.clone();
         self
@@ -63,9 +62,8 @@ impl WebSocketRequest {
     /// Opens the session.
     ///
     /// # Errors
-    /// As [`ClientRequest::send`](super::ClientRequest::send);
-    /// [`ClientError::NotUpgraded`] where the server answers something else, or agrees to what was not
-    /// offered.
+    /// As [`ClientRequest::send`](super::ClientRequest::send); [`ClientError::NotUpgraded`] if the server
+    /// answers otherwise, or agrees to an option that was not offered.
     pub async fn connect(self) -> Result<WebSocket, Failure> {
         let span = self.client.timeout;
         let opened = time::timeout(span, self.open()).await;
@@ -81,7 +79,7 @@ impl WebSocketRequest {
         if let Some(why) = wrong {
             return Err(of_request(why));
         }
-        // What WebSocket calls its schemes (RFC 6455 §3).
+        // The schemes of WebSocket (RFC 6455 §3).
         let http = match (after_scheme(&url, "ws"), after_scheme(&url, "wss")) {
             (Some(rest), _) => format!("http://{rest}"),
             (_, Some(rest)) => format!("https://{rest}"),

@@ -16,11 +16,11 @@ use std::future::poll_fn;
 use std::rc::Rc;
 
 impl Http2Connection {
-    /// Opens a WebSocket session on a stream of this connection. The scheme is `http` or `https`; `options`
+    /// Opens a WebSocket session on a stream of this connection. The scheme is `http` or `https`. `options`
     /// are those of a client: `protocols` and `compress` are offered to the server. Waits for a free stream,
     /// as [`send`](Self::send) does, and has no deadline of its own.
     ///
-    /// Each session may have 256 KiB unread. A slow one does not stop the others.
+    /// Each session may have 256 KiB unread. A slow session does not stop the others.
     ///
     /// # Errors
     /// [`ClientError::NoExtendedConnect`], [`ClientError::NotUpgraded`]. Otherwise as [`send`](Self::send).
@@ -77,10 +77,10 @@ impl Http2Connection {
         let stream = TunnelStream::new(Rc::clone(&tunnel) as Rc<dyn Carrier>, peer, tls);
         let open = self.count_tunnel();
         spawn(async move {
-            // With the connection, as long as the session lasts.
+            // Keeps the connection alive, and the tunnel counted, as long as the session lasts.
             let _open = open;
             poll_fn(|context| tunnel.poll_drive(context)).await;
-            // What waits goes, and then a reset if the server has not ended its side.
+            // Sends queued data, then a reset if the server has not ended its side.
             tunnel.end();
         })
         .detach();

@@ -1,5 +1,5 @@
-//! Responses as bytes: what is small goes behind its head into one buffer, what is large goes by itself, what
-//! is a stream is left to be sent piece by piece.
+//! Encoding of responses. A small body is copied behind its head into one buffer. A large body is sent by
+//! itself. A stream is sent piece by piece.
 
 use super::ready::{DATE_BYTES, HeadCache, MEMO_BYTES_MAX, ORDINARY, put_ordinary};
 use crate::message::{
@@ -11,7 +11,7 @@ use ringroad_wire::{
     BodyEncoder, BodySize, EncodeError, Encoder, FieldBlock, Method, ReplyTo, Status, Version,
 };
 
-/// What is left to be sent of a response, behind what is in the buffer.
+/// The part of a response that is still to be sent, after the buffer.
 pub(crate) enum Unsent {
     /// All of it is in the buffer.
     Nothing,
@@ -21,12 +21,12 @@ pub(crate) enum Unsent {
     Pieces(Box<Pieces>, BodyEncoder),
     /// This part of a file.
     File(Box<FileBody>),
-    /// Nothing; and then the connection is handed over.
+    /// Nothing; afterwards the connection is handed over.
     Switch(Takeover),
 }
 
-/// Writes an ordinary response with a short `'static` body: a copy of what was written for the last one, most
-/// often. False: it is another response, and nothing was written.
+/// Writes an ordinary response with a short `'static` body, usually by copying the last one. Returns `false`
+/// if it is another kind of response; nothing is written then.
 #[inline]
 pub(crate) fn write_known(out: &mut Vec<u8>, cache: &HeadCache, reply: ReplyTo, response: &Response) -> bool {
     let Inner::Whole(chunk) = &response.body.0 else { return false };
@@ -39,8 +39,8 @@ pub(crate) fn write_known(out: &mut Vec<u8>, cache: &HeadCache, reply: ReplyTo, 
     true
 }
 
-/// Writes `response` behind what is in `out`, as far as it goes; what is left, and whether the connection
-/// goes on.
+/// Writes `response` to the end of `out`, except a part that is sent by itself. Returns that part, and
+/// whether the connection is kept.
 #[inline]
 pub(crate) fn response(
     out: &mut Vec<u8>,
@@ -84,14 +84,14 @@ pub(crate) fn response(
         Inner::File(part) => {
             let size = BodySize::Known(part.left());
             let mut encoder = head(out, cache, reply, status, content_type, &fields, size);
-            // False, or an error where the status forbids a body: nothing of it is sent.
+            // `false`, or an error if the status forbids a body: none of it is sent.
             let is_sent = encoder.frame(out, part.left()).unwrap_or(false);
             (if is_sent { Unsent::File(part) } else { Unsent::Nothing }, encoder.keep_alive())
         }
         Inner::Switch(switch) => {
             let Switch { protocol, takeover } = *switch;
             let mut head = begin(out, cache, reply, status, None, &fields);
-            // The protocol was checked when the response was made.
+            // Checked when the response was made.
             let _ = head.upgrade(&protocol);
             let keep_alive = head.finish(BodySize::Known(0)).keep_alive();
             let switches = status == Status::SWITCHING_PROTOCOLS;
@@ -115,7 +115,7 @@ pub(super) fn head(
     begin(out, cache, reply, status, content_type, fields).finish(size)
 }
 
-/// Returns a head up to what follows from the body.
+/// Returns a head up to the lines that follow from the body.
 #[inline]
 fn begin<'a>(
     out: &'a mut Vec<u8>,
@@ -131,14 +131,14 @@ fn begin<'a>(
     {
         head.date(&today.line);
     }
-    // RFC 9110 §15.4.5: a 304 tells of the content only what a cache compares.
+    // RFC 9110 §15.4.5: a 304 has only those lines about the content that a cache compares.
     let content_type = content_type.filter(|_| !status.forbids_body());
     if let Some(line) = content_type.and_then(|kind| cache.content_types.get(kind as usize)) {
         head.block(line);
     }
     if !fields.bytes().is_empty() {
         head.block(fields);
-        // No other answer has the line in its block.
+        // No other answer has this line in its block.
         if status == Status::UPGRADE_REQUIRED && fields.get("upgrade").is_some() {
             head.upgrade_named();
         }
@@ -146,7 +146,7 @@ fn begin<'a>(
     head
 }
 
-/// Bytes that are all there: into the buffer if they are few.
+/// Writes a complete body into the buffer if it is small.
 #[inline]
 fn whole(out: &mut Vec<u8>, encoder: &mut BodyEncoder, chunk: Chunk) -> Unsent {
     if chunk.len() >= ALONE_BYTES_MIN {
@@ -156,13 +156,13 @@ fn whole(out: &mut Vec<u8>, encoder: &mut BodyEncoder, chunk: Chunk) -> Unsent {
             _ => Unsent::Nothing,
         };
     }
-    // An error says that the status forbids what the handler gave: then nothing of it is sent.
+    // An error means that the status forbids a body: none of it is sent.
     let _: Result<(), EncodeError> = encoder.data(out, &chunk);
     chunk.recycle();
     Unsent::Nothing
 }
 
-/// Writes a shared response, with `lines` of this one: most often a copy of what was written before.
+/// Writes a shared response, with the `lines` of this one; usually by copying what was encoded before.
 #[inline]
 fn write_shared(
     out: &mut Vec<u8>,
@@ -179,7 +179,7 @@ fn write_shared(
     }
     let ready = shared.ready.get_or_init(|| {
         let mut text = Vec::new();
-        // What is not in there is the body, if it is large.
+        // A large body is not in the text.
         let _ = write_prepared(&mut text, &HeadCache::new(false), ORDINARY, shared, &FieldBlock::new());
         let lines_at = text.iter().position(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         ReadyHead { text, lines_at }
@@ -200,7 +200,7 @@ fn write_shared(
     }
 }
 
-/// Writes a shared response from its parts.
+/// Encodes a shared response from its parts.
 fn write_prepared(
     out: &mut Vec<u8>,
     cache: &HeadCache,

@@ -1,7 +1,6 @@
 //! HTTP/1 over messages: how a response is written, and how bytes become pieces of a body.
 //!
-//! What the bytes mean is decided in [`ringroad_wire`]; a connection of a server or a client puts the two
-//! together.
+//! [`ringroad_wire`] parses the bytes; a connection of a server or a client uses both.
 
 pub(crate) mod encode;
 mod ready;

@@ -1,7 +1,7 @@
-//! Heads that are written ahead, because most answers begin with the same bytes.
+//! Heads that are encoded in advance, because most answers begin with the same bytes.
 //!
-//! A worker keeps them for a second, in which the date is the same. Shared responses keep theirs without the
-//! date.
+//! A worker keeps them for one second, in which the date does not change. Shared responses keep theirs
+//! without the date.
 
 use super::encode::head;
 use crate::message::{ContentType, Response};
@@ -34,10 +34,10 @@ impl Today {
 pub(crate) struct HeadCache {
     pub(super) today: Option<Today>,
     pub(super) content_types: [FieldBlock; ContentType::ALL.len()],
-    /// For each type of content, what the head of an ordinary answer is up to its length: 200, to GET or the
-    /// like, on a connection that goes on. Written by the encoder, once a second.
+    /// For each content type, the head of an ordinary answer up to its length: 200, to a GET or similar, on a
+    /// connection that is kept. The encoder writes it once a second.
     ready: [Vec<u8>; ContentType::ALL.len()],
-    /// The last ordinary answer with a static body, as a whole.
+    /// The last ordinary answer with a static body, completely encoded.
     pub(super) memo: RefCell<Memo>,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Memo {
 }
 
 impl Memo {
-    /// Returns the whole answer to be copied, with `ready` before its length.
+    /// Returns the whole encoded answer; `ready` is the text before its length.
     #[inline]
     pub(super) fn answer(&mut self, ready: &[u8], kind: Option<ContentType>, body: &'static [u8]) -> &[u8] {
         if !std::ptr::eq(self.body, body) || self.kind != kind || self.text.is_empty() {
@@ -66,7 +66,8 @@ impl Memo {
 /// Maximum length of a body that is copied.
 pub(super) const MEMO_BYTES_MAX: usize = 1024;
 
-/// An ordinary answer: what is before its length, and the rest. `body` is below [`ALONE_BYTES_MIN`].
+/// Writes an ordinary answer: `ready` is the head before the length. `body` is shorter than
+/// [`ALONE_BYTES_MIN`].
 #[inline]
 pub(super) fn put_ordinary(out: &mut Vec<u8>, ready: &[u8], body: &[u8]) {
     out.reserve(ready.len() + body.len() + 16);
@@ -102,7 +103,7 @@ impl HeadCache {
 
     fn set(&mut self, today: Option<Today>) {
         self.today = today;
-        // It contains the old date.
+        // The memo contains the old date.
         self.memo.get_mut().text.clear();
         let mut ready = std::mem::take(&mut self.ready);
         for (kind, out) in ContentType::ALL.into_iter().zip(&mut ready) {
@@ -111,13 +112,13 @@ impl HeadCache {
             let size = BodySize::Known(0);
             let ended = head(out, self, ORDINARY, Status::OK, Some(kind), &no_lines, size).end(out);
             let without_length = out.strip_suffix(b"0\r\n\r\n").map(<[u8]>::len);
-            // An empty one is not used.
+            // An empty head is not used.
             out.truncate(without_length.filter(|_| ended.is_ok()).unwrap_or(0));
         }
         self.ready = ready;
     }
 
-    /// Returns the beginning of an ordinary answer's head, if that is what it is.
+    /// Returns the beginning of the head, if this is an ordinary answer.
     #[inline]
     pub(super) fn ready(&self, reply: ReplyTo, response: &Response) -> Option<&[u8]> {
         let ordinary = reply.keep_alive

@@ -6,7 +6,7 @@ use ringroad_engine::Lease;
 use std::future::poll_fn;
 use std::task::Poll;
 
-/// Returns what was received first, with what has come besides, as [`Chunk::gather`] does.
+/// Joins the first received lease with further received bytes, as [`Chunk::gather`] does.
 pub async fn gather(
     from: &mut impl Receive,
     first: Lease,

@@ -1,8 +1,8 @@
-//! Where one frame ends and the next begins (RFC 9113 §4.1), as bytes go by and none is kept.
+//! Boundaries of frames (RFC 9113 §4.1), found as bytes pass; none are kept.
 
 use super::PREFACE;
 
-/// The kinds and flags that are looked at (RFC 9113 §6).
+/// Frame types and flags that are evaluated (RFC 9113 §6).
 pub(super) const DATA: u8 = 0;
 pub(super) const HEADERS: u8 = 1;
 pub(super) const SETTINGS: u8 = 4;
@@ -15,14 +15,14 @@ pub(super) const END_HEADERS: u8 = 0x4;
 /// The header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
-    /// Bytes of its payload.
+    /// Length of its payload in bytes.
     pub(super) length: u32,
     pub(super) kind: u8,
     pub(super) flags: u8,
     pub(super) stream: u32,
 }
 
-/// Where in the stream of frames the bytes have come to.
+/// Position of the bytes within the frames.
 #[derive(Debug)]
 enum Place {
     Preface { seen: usize },
@@ -32,28 +32,28 @@ enum Place {
 
 const START: Place = Place::Header { have: 0, bytes: [0; 9] };
 
-/// A walk along the frames of one direction.
+/// Parses the frame headers of one direction.
 #[derive(Debug)]
 pub(super) struct Walk(Place);
 
 impl Walk {
-    /// Along those of a server.
+    /// Makes the parser for a server's frames.
     pub(super) fn of_server() -> Walk {
         Walk(START)
     }
 
-    /// Along those of a client, which begins with the preface.
+    /// Makes the parser for a client's frames, which begin with the preface.
     pub(super) fn of_client() -> Walk {
         Walk(Place::Preface { seen: 0 })
     }
 
-    /// Returns whether the last frame is complete, and the next one has not begun.
+    /// Returns whether the last frame is complete and no other has begun.
     pub(super) fn is_between(&self) -> bool {
         matches!(self.0, Place::Header { have: 0, .. })
     }
 
-    /// Goes on to the end of the header or payload at hand, or of the bytes. Returns how many of them that
-    /// are, and the header if it is complete now.
+    /// Advances to the end of the present header or payload, or of the bytes. Returns the number of bytes
+    /// used, and the header if it is complete now.
     pub(super) fn step(&mut self, bytes: &[u8]) -> (usize, Option<Header>) {
         match &mut self.0 {
             Place::Preface { seen } => {

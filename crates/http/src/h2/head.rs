@@ -1,10 +1,10 @@
-//! Heads from HTTP/2 to messages and back.
+//! Conversion of heads between HTTP/2 and messages.
 //!
-//! A request becomes the text of an HTTP/1.1 head and is read by the same strict parser as all others
-//! ([`ringroad_wire`]): one place decides what a head may say, so that a gateway cannot be made to write one
-//! that means something else to the server behind it. An extended CONNECT for a WebSocket (RFC 8441) becomes
-//! the GET that offers one over HTTP/1.1, so that handlers and gateways know one kind of offer. The key that
-//! HTTP/1.1 wants there is made here.
+//! A request becomes the text of an HTTP/1.1 head, which the same strict parser reads as all others
+//! ([`ringroad_wire`]). So one place decides what a head may contain, and a gateway cannot be made to write a
+//! head that means something else to the server behind it. An extended CONNECT for a WebSocket (RFC 8441)
+//! becomes the GET of an HTTP/1.1 handshake, so that handlers and gateways see one kind of handshake. The key
+//! that HTTP/1.1 requires is generated here.
 
 use crate::message::{Interim, Response};
 use crate::random::random;
@@ -16,27 +16,27 @@ use ::http::request::Parts;
 use ringroad_wire::ws::handshake;
 use ringroad_wire::{FieldBlock, Status};
 
-/// Why a request has no HTTP/1.1 head.
+/// Why a request cannot be converted to an HTTP/1.1 head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unfit {
-    /// `Host` says something else than `:authority`.
+    /// `Host` differs from `:authority`.
     TwoHosts,
-    /// More lines than a head may have; cookie crumbs count one by one.
+    /// More lines than a head may have; each cookie crumb counts.
     Lines,
-    /// A value begins or ends with a blank (RFC 9113 §8.2.1).
+    /// A value begins or ends with white space (RFC 9113 §8.2.1).
     Blank,
-    /// A tunnel to another server.
+    /// A CONNECT to another server.
     Connect,
-    /// A tunnel for a protocol that is not spoken here.
+    /// A tunnel for a protocol that is not supported.
     Protocol,
-    /// A tunnel has no length.
+    /// A tunnel with a content length.
     Length,
 }
 
 /// The protocol that a tunnel may carry.
 pub(crate) const WEBSOCKET: &str = "websocket";
 
-/// Returns whether a request asks for a tunnel that carries a protocol (extended CONNECT, RFC 8441 §4).
+/// Returns whether a request is an extended CONNECT, a tunnel for a protocol (RFC 8441 §4).
 pub(crate) fn is_tunnel(parts: &Parts) -> bool {
     parts.method == ::http::Method::CONNECT && parts.extensions.get::<Protocol>().is_some()
 }
@@ -45,7 +45,7 @@ fn is_blank(byte: Option<&u8>) -> bool {
     matches!(byte, Some(b' ' | b'\t'))
 }
 
-/// Writes the text of a head. The parser decides whether it is one.
+/// Writes the text of a head. The parser validates it.
 pub(crate) fn request_text(out: &mut Vec<u8>, parts: &Parts, lines_max: usize) -> Result<(), Unfit> {
     let headers = &parts.headers;
     let tunnels = is_tunnel(parts);
@@ -84,13 +84,13 @@ pub(crate) fn request_text(out: &mut Vec<u8>, parts: &Parts, lines_max: usize) -
         if name == COOKIE || (has_authority && name == HOST) {
             continue;
         }
-        // RFC 8441 §5: the key is not used. There is no body to wait with.
+        // RFC 8441 §5: the key is not used. Without a body, `Expect` has no meaning.
         if tunnels && (name == SEC_WEBSOCKET_KEY || name == EXPECT) {
             continue;
         }
         line(out, name.as_str().as_bytes(), value.as_bytes());
     }
-    // RFC 9113 §8.2.3: crumbs are one line again before other code sees them.
+    // RFC 9113 §8.2.3: cookie crumbs are joined to one line before other code sees them.
     let mut cookies = headers.get_all(COOKIE).iter();
     if let Some(first) = cookies.next() {
         out.extend_from_slice(b"cookie: ");
@@ -110,7 +110,7 @@ pub(crate) fn request_text(out: &mut Vec<u8>, parts: &Parts, lines_max: usize) -
     Ok(())
 }
 
-/// Returns a head that is sent before the response; `None`: its status is none.
+/// Returns an interim head; `None` if its status is not an interim one.
 pub(crate) fn interim_head(interim: &Interim) -> Option<::http::Response<()>> {
     let mut head = ::http::Response::new(());
     *head.status_mut() = ::http::StatusCode::from_u16(interim.status).ok()?;
@@ -128,7 +128,7 @@ fn line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Returns whether a line belongs to one connection of HTTP/1 only (RFC 9113 §8.2.2).
+/// Returns whether a line is specific to an HTTP/1 connection (RFC 9113 §8.2.2).
 fn is_of_connection(name: &HeaderName) -> bool {
     matches!(
         name.as_str(),
@@ -136,9 +136,9 @@ fn is_of_connection(name: &HeaderName) -> bool {
     )
 }
 
-/// Adds a header line; one that HTTP/2 has no place for is left out.
+/// Adds a header line. A line that HTTP/2 cannot carry is left out.
 pub(crate) fn put(map: &mut HeaderMap, name: &[u8], value: &[u8]) {
-    // A message's lines are checked when they are added; the rules there are stricter than these.
+    // The lines of a message are checked when they are added, by stricter rules than these.
     if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name), HeaderValue::from_bytes(value))
         && !is_of_connection(&name)
     {
@@ -146,7 +146,7 @@ pub(crate) fn put(map: &mut HeaderMap, name: &[u8], value: &[u8]) {
     }
 }
 
-/// Returns the head of a response; `length` if that is to be told.
+/// Returns the head of a response, with a `Content-Length` if `length` is given.
 pub(crate) fn response_head(
     response: &Response,
     length: Option<u64>,
@@ -173,7 +173,7 @@ pub(crate) fn status(status: Status) -> ::http::StatusCode {
     ::http::StatusCode::from_u16(status.code()).unwrap_or(::http::StatusCode::INTERNAL_SERVER_ERROR)
 }
 
-/// Trailers as they are sent.
+/// Converts trailers for sending.
 pub(crate) fn trailers(lines: &FieldBlock) -> HeaderMap {
     let mut map = HeaderMap::new();
     for field in lines.iter() {
@@ -182,16 +182,16 @@ pub(crate) fn trailers(lines: &FieldBlock) -> HeaderMap {
     map
 }
 
-/// Trailers as a message has them.
+/// Converts received trailers.
 pub(crate) fn trailer_pairs(map: &HeaderMap) -> Vec<(String, Vec<u8>)> {
     map.iter().map(|(name, value)| (name.as_str().to_owned(), value.as_bytes().to_vec())).collect()
 }
 
-/// Received lines as a block. Those that follow from the body are left out, as in a block they are.
+/// Converts received lines to a block. Lines that follow from the body are left out, as in every block.
 pub(crate) fn block(map: &HeaderMap) -> FieldBlock {
     let mut lines = FieldBlock::new();
     for (name, value) in map {
-        // Refused are lines of framing, which the receiver has understood already.
+        // Framing lines are refused; they were evaluated already.
         let _ = lines.push(name.as_str().as_bytes(), value.as_bytes());
     }
     lines

@@ -1,8 +1,8 @@
-//! What a server's frames say, and the `h2` crate does not tell.
+//! Facts about a server's frames that the `h2` crate does not report.
 //!
-//! A look at each frame header as its bytes go by, without keeping any: which answers have come to their
-//! end, whether a frame has begun and is not complete, and whether anything came at all. A reset behind an
-//! answer (RFC 9113 §8.1) and one in its midst look the same without it.
+//! Parses each frame header as its bytes pass, and keeps none. It shows which answers are complete, whether a
+//! frame is incomplete, and whether any frame arrived. Without it, a reset after a complete answer (RFC 9113
+//! §8.1) and one within an answer look the same.
 
 use super::frames::{DATA, END_STREAM, HEADERS, Header, Walk};
 use std::cell::{Cell, RefCell};
@@ -13,18 +13,18 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What has been heard from a server.
+/// Frames received from a server.
 #[derive(Debug)]
 pub(crate) struct Heard {
     walk: RefCell<Walk>,
     frames: Cell<u64>,
-    /// Of them, those of answers.
+    /// Of these, frames of answers.
     spoken: Cell<u64>,
-    /// Streams that are listened for, and whether END_STREAM has come.
+    /// Watched streams, and whether END_STREAM was received.
     streams: RefCell<HashMap<u32, bool>>,
 }
 
-/// Listens for the end of a stream until it is dropped.
+/// Watches for the end of a stream until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Listening {
     heard: Rc<Heard>,
@@ -32,7 +32,7 @@ pub(crate) struct Listening {
 }
 
 impl Listening {
-    /// Returns whether END_STREAM has come.
+    /// Returns whether END_STREAM was received.
     pub(crate) fn has_ended(&self) -> bool {
         self.heard.streams.borrow().get(&self.stream).copied().unwrap_or(false)
     }
@@ -56,23 +56,23 @@ impl Default for Heard {
 }
 
 impl Heard {
-    /// Listens for the end of a stream that was just opened.
+    /// Begins to watch a stream that was just opened.
     pub(crate) fn listen(self: &Rc<Heard>, stream: u32) -> Listening {
         self.streams.borrow_mut().insert(stream, false);
         Listening { heard: Rc::clone(self), stream }
     }
 
-    /// Frames that have begun so far.
+    /// Returns the number of frames that have begun.
     pub(crate) fn frames(&self) -> u64 {
         self.frames.get()
     }
 
-    /// Those of them that belong to answers.
+    /// Returns how many of them belong to answers.
     pub(crate) fn spoken(&self) -> u64 {
         self.spoken.get()
     }
 
-    /// Returns whether a frame has begun and is not complete.
+    /// Returns whether a frame is incomplete.
     pub(crate) fn is_within(&self) -> bool {
         !self.walk.borrow().is_between()
     }
@@ -101,7 +101,7 @@ impl Heard {
     }
 }
 
-/// A connection to a server: its bytes are heard on their way to the `h2` crate.
+/// A connection to a server. Its received bytes are watched on their way to the `h2` crate.
 #[derive(Debug)]
 pub(crate) struct Hearing<S> {
     io: S,

@@ -1,25 +1,25 @@
-//! What a peer's frames cost: a look at each frame header as its bytes go by, without keeping any.
+//! The cost of a peer's frames: parses each frame header as its bytes pass, and keeps none.
 //!
-//! The budget is a token bucket ([`Misbehaviour`]). Besides, it bounds two things before the decoder works
-//! on them: how long a header block is, and how many frames are looked at in one turn, so that a connection
-//! which sends many small frames gives way to others.
+//! The budget is a token bucket ([`Misbehaviour`]). The meter also bounds two quantities before the decoder
+//! works on them: the length of a header block, and the number of frames per turn, so that a connection with
+//! many small frames gives way to others.
 
 use super::frames::{
     ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, Header, SETTINGS, WINDOW_UPDATE, Walk,
 };
 use super::settings::Misbehaviour;
 
-/// Frames that are let through in one turn. Also the most of the small DATA frames that wait for their
-/// streams' tasks at a time.
+/// Maximum number of frames per turn. It also bounds the small DATA frames that wait for the tasks of their
+/// streams.
 const FRAMES_PER_TURN: u32 = 256;
 
-/// CONTINUATION frames of one header block.
+/// Maximum number of CONTINUATION frames of one header block.
 const CONTINUATIONS_MAX: u32 = 8;
 
-/// Bytes of one header block as it is sent.
+/// Maximum size of one header block as it is sent, in bytes.
 const BLOCK_BYTES_MAX: u32 = 64 * 1024;
 
-/// What something costs, in thousandths of a token.
+/// Cost in thousandths of a token.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cost(i64);
 
@@ -30,23 +30,23 @@ impl Cost {
 
 const TOKEN: i64 = 1000;
 
-/// The frames that a peer sends, as far as they cost.
+/// Meters the frames of one peer.
 #[derive(Debug)]
 pub(crate) struct Meter {
     walk: Walk,
-    /// Thousandths.
+    /// Thousandths of a token.
     tokens: i64,
     rules: Misbehaviour,
     filled_at: u32,
     turn: u32,
-    /// CONTINUATION frames and bytes of the header block at hand.
+    /// Number of CONTINUATION frames, and bytes, of the present header block.
     block: Option<(u32, u32)>,
     is_exhausted: bool,
     frames: u64,
 }
 
 impl Meter {
-    /// Of a connection that begins with the client's preface.
+    /// Makes the meter of a connection that begins with the client's preface.
     pub(crate) fn new(rules: Misbehaviour, now: u32) -> Meter {
         Meter {
             walk: Walk::of_client(),
@@ -60,7 +60,7 @@ impl Meter {
         }
     }
 
-    /// The connection's task is polled, at this second.
+    /// Begins a turn of the connection's task, in second `now`.
     pub(crate) fn begin_turn(&mut self, now: u32) {
         self.turn = 0;
         let passed = now.saturating_sub(self.filled_at);
@@ -68,27 +68,27 @@ impl Meter {
         self.refund(i64::from(passed) * i64::from(self.rules.per_second) * TOKEN);
     }
 
-    /// No more is read in this turn.
+    /// Returns whether no more is read in this turn.
     pub(crate) fn is_turn_over(&self) -> bool {
         self.turn >= FRAMES_PER_TURN
     }
 
-    /// Returns whether the peer has spent what it has.
+    /// Returns whether the peer has spent its budget.
     pub(crate) fn is_exhausted(&self) -> bool {
         self.is_exhausted
     }
 
-    /// Frames so far.
+    /// Returns the number of frames so far.
     pub(crate) fn frames(&self) -> u64 {
         self.frames
     }
 
-    /// Returns whether a frame or a header block has begun and is not complete.
+    /// Returns whether a frame or a header block is incomplete.
     pub(crate) fn is_within(&self) -> bool {
         self.block.is_some() || !self.walk.is_between()
     }
 
-    /// Something costs so much.
+    /// Charges a cost.
     pub(crate) fn charge(&mut self, cost: Cost) {
         self.tokens -= cost.0;
         self.is_exhausted |= self.tokens < 0;
@@ -98,19 +98,19 @@ impl Meter {
         self.tokens = (self.tokens + tokens).min(i64::from(self.rules.burst) * TOKEN);
     }
 
-    /// So many pieces of bodies have gone to the peer. It may answer each with two window updates: of the
-    /// stream and of the connection.
+    /// Credits pieces of bodies that were sent to the peer. It may answer each with two window updates: of
+    /// the stream and of the connection.
     pub(crate) fn earn_updates(&mut self, pieces: u32) {
         self.refund(i64::from(pieces) * 2 * Cost::QUARTER.0);
     }
 
-    /// So many bytes of bodies have moved, and so many requests are answered.
+    /// Credits bytes of bodies that were moved, and answered requests.
     pub(crate) fn earn(&mut self, bytes: u64, answered: u32) {
         let bytes = i64::try_from(bytes * 1000 / 1024).unwrap_or(i64::MAX / 2);
         self.refund(bytes.saturating_add(i64::from(answered) * TOKEN));
     }
 
-    /// Looks at received bytes; how many of them may be shown to the decoder now.
+    /// Meters received bytes. Returns how many of them the decoder may have now.
     pub(crate) fn pass(&mut self, bytes: &[u8]) -> usize {
         let mut at = 0;
         while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
@@ -129,7 +129,7 @@ impl Meter {
         at
     }
 
-    /// A frame begins.
+    /// Meters the beginning of a frame.
     fn frame(&mut self, Header { length, kind, flags, .. }: Header) {
         self.turn += 1;
         self.frames += 1;
@@ -137,7 +137,7 @@ impl Meter {
             DATA if length == 0 && flags & END_STREAM == 0 => self.charge(Cost::ONE),
             DATA => self.earn(length.into(), 0),
             HEADERS => self.block = (flags & END_HEADERS == 0).then_some((0, length)),
-            // That of PING costs, as no server asks for many.
+            // The ACK of a PING costs one, since a server sends few PINGs.
             SETTINGS if flags & ACK != 0 => {}
             WINDOW_UPDATE => self.charge(Cost::QUARTER),
             CONTINUATION => {

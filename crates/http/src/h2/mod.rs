@@ -1,10 +1,9 @@
-//! HTTP/2 over messages: heads of either direction, bodies as frames take them, and what a peer may cost.
+//! HTTP/2 for messages: heads in both directions, bodies as frames, and the cost limits of a peer.
 //!
-//! Frames, HPACK and flow control are the `h2` crate's (docs/adr/0024). What it does not bound is bounded
-//! here: a [`Meter`] looks at every frame header on its way in, and a [`Part`] reports every byte on its way
-//! out. What a server's frames say beyond that is [`Heard`]. A [`Tunnel`] is a stream that carries another
-//! protocol.
-//! A connection of a server is in `server/http2`, one of a client in `client/http2`.
+//! The `h2` crate implements frames, HPACK and flow control (docs/adr/0024). The limits that it lacks are
+//! here: a [`Meter`] checks every received frame header, and a [`Part`] reports every sent byte. [`Heard`]
+//! records more about a server's frames. A [`Tunnel`] is a stream that carries another protocol. A connection
+//! of a server is in `server/http2`, one of a client in `client/http2`.
 
 mod frames;
 pub(crate) mod head;
@@ -22,5 +21,5 @@ pub(crate) use pipe::{Line, Pipe};
 pub use settings::{Http2, Misbehaviour};
 pub(crate) use tunnel::Tunnel;
 
-/// What a client begins with (RFC 9113 §3.4).
+/// The client's connection preface (RFC 9113 §3.4).
 pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

@@ -1,8 +1,8 @@
-//! Bytes of a body on their way into frames, and the books about them.
+//! Bytes of a body on their way into frames, and their accounting.
 //!
-//! The `h2` crate holds a part until flow control and the socket have taken it. A part reports what it gives
-//! away and when it is dropped; from that follow the deadlines of sending, what a handler is told, and when a
-//! stream has ended.
+//! The `h2` crate holds a part until flow control and the socket have taken it. A part records the bytes that
+//! leave it, and its drop. The deadlines of sending, the reports to handlers, and the ends of streams follow
+//! from these records.
 
 use crate::message::Chunk;
 use bytes::Buf;
@@ -10,22 +10,22 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-/// All parts of a connection together.
+/// The accounting of all parts of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
-    /// Bytes that have gone into frames.
+    /// Bytes that were put into frames.
     pub(crate) moved: Cell<u64>,
-    /// Bytes of the connection's own memory that have not.
+    /// Bytes of the connection's own memory that were not.
     pub(crate) owned: Cell<usize>,
-    /// Parts of which all has gone into frames.
+    /// Parts that were put into frames completely.
     pub(crate) complete: Cell<u32>,
     /// Streams that carry another protocol, and have sent their END_STREAM.
     pub(crate) finishing: Cell<u32>,
-    /// A stream may have ended since this was last looked at.
+    /// Whether a stream may have ended since the last check.
     pub(crate) changed: Cell<bool>,
 }
 
-/// The parts of one stream.
+/// The accounting of the parts of one stream.
 #[derive(Debug)]
 pub(crate) struct Progress {
     traffic: Rc<Traffic>,
@@ -33,7 +33,7 @@ pub(crate) struct Progress {
     waiting: Cell<usize>,
     moved: Cell<u64>,
     parts: Cell<u32>,
-    /// A part was dropped before all of it had gone.
+    /// Whether a part was dropped before all of it was sent.
     cut: Cell<bool>,
     sender: RefCell<Option<Waker>>,
 }
@@ -50,27 +50,27 @@ impl Progress {
         })
     }
 
-    /// Bytes that wait for flow control or the socket.
+    /// Returns the bytes that wait for flow control or the socket.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.get()
     }
 
-    /// Bytes that have gone into frames.
+    /// Returns the bytes that were put into frames.
     pub(crate) fn moved(&self) -> u64 {
         self.moved.get()
     }
 
-    /// All parts are gone.
+    /// Returns whether no part is left.
     pub(crate) fn is_idle(&self) -> bool {
         self.parts.get() == 0
     }
 
-    /// Something of it was thrown away.
+    /// Returns whether a part was dropped before all of it was sent.
     pub(crate) fn is_cut(&self) -> bool {
         self.cut.get()
     }
 
-    /// Ready when no more than so many bytes wait, or some were thrown away.
+    /// Ready when at most `bytes` wait, or a part was dropped before all of it was sent.
     pub(crate) fn poll_below(&self, bytes: usize, context: &Context<'_>) -> Poll<()> {
         if self.waiting.get() <= bytes || self.cut.get() {
             return Poll::Ready(());

@@ -1,5 +1,4 @@
-//! A connection's bytes, as the `h2` crate reads and writes them: metered on the way in, gathered on the way
-//! out.
+//! A connection's bytes as the `h2` crate reads and writes them: metered when received, gathered when sent.
 
 use super::meter::Meter;
 use ringroad_bridge::{Duplex, Io};
@@ -10,25 +9,25 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncBufRead, AsyncRead, AsyncWrite, ReadBuf};
 
-/// What a connection and its [`Pipe`] have in common.
+/// State that a connection and its [`Pipe`] share.
 #[derive(Debug)]
 pub(crate) struct Line<S: Duplex> {
     pub(crate) io: RefCell<Io<S>>,
     pub(crate) meter: RefCell<Meter>,
-    /// A flush does nothing: more is about to be written.
+    /// Whether a flush does nothing, because more will be written.
     pub(crate) corked: Cell<bool>,
-    /// Receiving was cancelled, which the connection's task has to look at.
+    /// Whether receiving was cancelled, so that the connection's task must check why.
     pub(crate) interrupted: Cell<bool>,
-    /// Everything that was written is with the kernel.
+    /// Whether the kernel has everything that was written.
     pub(crate) flushed: Cell<bool>,
     pub(crate) bytes_in: Cell<u64>,
     pub(crate) bytes_out: Cell<u64>,
-    /// Bytes that were received before, and how many of them are used.
+    /// Bytes that were received before, and the number of used ones.
     early: RefCell<(Vec<u8>, usize)>,
 }
 
 impl<S: Duplex> Line<S> {
-    /// Over `stream`, of which `early` was received before.
+    /// Makes a line over `stream`, from which `early` was received before.
     pub(crate) fn new(stream: S, early: Vec<u8>, meter: Meter) -> Rc<Line<S>> {
         Rc::new(Line {
             io: RefCell::new(Io::gathering(stream)),
@@ -43,11 +42,11 @@ impl<S: Duplex> Line<S> {
     }
 }
 
-/// The end of a [`Line`] that is given to the `h2` crate.
+/// The side of a [`Line`] that the `h2` crate gets.
 #[derive(Debug)]
 pub(crate) struct Pipe<S: Duplex>(pub(crate) Rc<Line<S>>);
 
-/// Returns whether it is the engine's ECANCELED.
+/// Returns whether this is the engine's ECANCELED.
 fn is_cancelled(why: &io::Error) -> bool {
     let why = why.get_ref().and_then(|why| why.downcast_ref::<ringroad_engine::Error>());
     why.is_some_and(ringroad_engine::Error::is_cancelled)

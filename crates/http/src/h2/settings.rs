@@ -1,25 +1,25 @@
-//! What an HTTP/2 peer may have and do.
+//! Limits of an HTTP/2 peer.
 
-/// How a server speaks HTTP/2.
+/// Settings of HTTP/2 on a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Http2 {
-    /// Streams of one connection at a time. A stream counts until its handler has ended and its answer is
-    /// sent, whatever its client does meanwhile; more are refused (`REFUSED_STREAM`).
+    /// Maximum number of concurrent streams of one connection. A stream counts until its handler has ended
+    /// and its answer was sent, whatever its client does; more are refused (`REFUSED_STREAM`).
     pub streams: u32,
-    /// Bytes of one request's body that its client may send ahead of the handler, and no more than so many
-    /// are held for it.
+    /// Bytes of one request's body that its client may send ahead of the handler. No more are held for it.
     pub stream_window: u32,
-    /// The same for all streams of a connection together; at least 65,535, with which a connection begins.
+    /// The same for all streams of a connection together; at least 65,535, the initial value of the protocol.
     pub connection_window: u32,
-    /// What a client may do that costs the server more than the client.
+    /// Budget for frames that cost the server more than the client.
     pub misbehaviour: Misbehaviour,
-    /// Longest head: names, values and 32 bytes for each line (431).
+    /// Maximum size of a head: names, values and 32 bytes for each line. A larger one is answered 431.
     pub header_list_bytes: u32,
-    /// Bytes of heads that waiting requests of one connection may hold together; beyond that requests are
+    /// Maximum bytes of heads that waiting requests of one connection hold together; further requests are
     /// refused (`REFUSED_STREAM`).
     pub heads_bytes: usize,
-    /// Clients may open WebSocket sessions (RFC 8441). Each counts as a stream, and may have a
-    /// `stream_window` of unread bytes besides the connection's, so that a slow one does not stop the others.
+    /// Whether clients may open WebSocket sessions (RFC 8441). Each counts as a stream. It may have a
+    /// `stream_window` of unread bytes in addition to the connection's, so that a slow session does not stop
+    /// the others.
     pub websocket: bool,
 }
 
@@ -37,16 +37,16 @@ impl Default for Http2 {
     }
 }
 
-/// A budget for frames that cost the receiver more than the sender: resets, pings, settings, priorities,
-/// empty data, unknown frames, refused requests; one each, and a quarter for each window update. A kilobyte
-/// of bodies moved, in either direction, gives one back, and so does a request that is answered. Each piece
-/// of a body that was sent pays for two window updates. A client that has spent it gets GOAWAY with
+/// A budget for frames that cost the receiver more than the sender. Resets, pings, settings, priorities,
+/// empty data, unknown frames and refused requests cost one token each, a window update a quarter. A kilobyte
+/// of bodies moved in either direction returns one token, and so does an answered request. Each piece of a
+/// body that was sent pays for two window updates. A client that has spent its budget gets GOAWAY with
 /// `ENHANCE_YOUR_CALM`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Misbehaviour {
-    /// So many at once.
+    /// Size of the bucket, in tokens.
     pub burst: u32,
-    /// So many more each second.
+    /// Tokens added per second.
     pub per_second: u32,
 }
 

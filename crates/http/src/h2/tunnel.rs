@@ -1,11 +1,11 @@
-//! A stream that carries another protocol (RFC 8441), as what is over it sees it: a transport.
+//! A stream that carries another protocol (RFC 8441), as a transport.
 //!
-//! A task drives it ([`Tunnel::poll_drive`]) and takes frames out of the `h2` crate as they come, into one
-//! queue, so that many small ones hold no more than their bytes. Flow control gives back what the reader has
-//! taken: the queue is never longer than the stream's window, and a slow reader makes its peer wait. What is
-//! sent goes in parts, of which at most [`WAITING_BYTES_MAX`] bytes wait for the peer's window.
+//! A task drives it ([`Tunnel::poll_drive`]). It takes frames out of the `h2` crate as they arrive, into one
+//! queue, so that many small ones hold no more than their bytes. Flow control returns the bytes that the
+//! reader has taken, so the queue is never longer than the stream's window, and a slow reader makes its peer
+//! wait. Data is sent in parts, of which at most [`WAITING_BYTES_MAX`] bytes wait for the peer's window.
 //!
-//! INVARIANT: the machine is touched by the task's waker only ([`Tunnel::poll_drive`] polls it). Readers and
+//! INVARIANT: the HTTP/2 machine is polled with the task's waker only, in [`Tunnel::poll_drive`]. Readers and
 //! writers register here, and are woken from there.
 
 use super::{Part, Progress, Traffic};
@@ -20,33 +20,33 @@ use std::net::Shutdown;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-/// Bytes that wait for flow control before a writer waits.
+/// Bytes that may wait for flow control before a writer waits.
 const WAITING_BYTES_MAX: usize = 64 * 1024;
 
-/// What comes from the peer.
+/// State of the receiving side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Input {
     Open,
-    /// END_STREAM has come.
+    /// END_STREAM was received.
     Ended,
     /// The stream was reset, or its connection has ended.
     Failed,
 }
 
 struct Inner {
-    /// `None` once it is over for both sides.
+    /// `None` once the stream is over for both sides.
     recv: Option<RecvStream>,
     send: Option<SendStream<Part>>,
     queue: Vec<u8>,
     input: Input,
-    /// The peer takes nothing more.
+    /// Whether the peer takes no more data.
     broken: bool,
     /// END_STREAM was sent.
     finished: bool,
     cancelled: bool,
-    /// The reader wants nothing more: what comes is thrown away.
+    /// Whether the reader has shut down: received data is dropped.
     discards: bool,
-    /// No owner is left.
+    /// Whether no owner is left.
     closed: bool,
     reader: Option<Waker>,
     driver: Option<Waker>,
@@ -89,7 +89,7 @@ impl Tunnel {
         })
     }
 
-    /// Takes what has come; ready when no owner is left, and then [`end`](Self::end) is to be called.
+    /// Takes received frames. Ready when no owner is left; then call [`end`](Self::end).
     pub(crate) fn poll_drive(&self, context: &mut Context<'_>) -> Poll<()> {
         let (reader, closed) = {
             let mut inner = self.inner.borrow_mut();
@@ -99,7 +99,7 @@ impl Tunnel {
             let is_new = inner.pump(context);
             (if is_new { inner.reader.take() } else { None }, inner.closed)
         };
-        // A reader in the same task is polled behind this.
+        // A reader in the same task is polled after this.
         if let Some(reader) = reader.filter(|reader| !reader.will_wake(context.waker())) {
             reader.wake();
         }
@@ -109,8 +109,8 @@ impl Tunnel {
         if closed { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Ends the stream: in order, or with a reset if it was cancelled. Returns whether it was in order; then
-    /// what waits may still be sent.
+    /// Ends the stream: in order, or with a reset if it was cancelled. Returns whether it ended in order;
+    /// queued data may then still be sent.
     pub(crate) fn end(&self) -> bool {
         let in_order = {
             let inner = self.inner.borrow();
@@ -125,7 +125,7 @@ impl Tunnel {
         in_order
     }
 
-    /// Resets the stream; what waits to be sent is thrown away.
+    /// Resets the stream, and drops queued data.
     pub(crate) fn reset(&self) {
         let send = self.inner.borrow_mut().send.take();
         if let Some(mut send) = send {
@@ -133,21 +133,21 @@ impl Tunnel {
         }
     }
 
-    /// Ready when nothing waits for the peer's window any more.
+    /// Ready when no data waits for the peer's window.
     pub(crate) fn poll_sent(&self, context: &Context<'_>) -> Poll<()> {
         self.progress.poll_below(0, context)
     }
 }
 
 impl Inner {
-    /// Moves what has come into the queue. Returns whether there is news for a reader.
+    /// Moves received frames into the queue. Returns whether a reader should be woken.
     fn pump(&mut self, context: &mut Context<'_>) -> bool {
         let mut is_new = false;
         while let (Input::Open, Some(recv)) = (self.input, &mut self.recv) {
             match recv.poll_data(context) {
                 Poll::Pending => break,
                 Poll::Ready(Some(Ok(data))) if self.discards => {
-                    // An error says that the stream is over, and then there is no window to be opened.
+                    // An error means that the stream is over; then its window does not matter.
                     let _ = recv.flow_control().release_capacity(data.len());
                 }
                 Poll::Ready(Some(Ok(data))) => {
@@ -157,7 +157,7 @@ impl Inner {
                     self.queue.extend_from_slice(&data);
                     is_new = true;
                 }
-                // Trailers have no meaning here.
+                // Trailers have no meaning in a tunnel.
                 Poll::Ready(None) => (self.input, is_new) = (Input::Ended, true),
                 Poll::Ready(Some(Err(_))) => {
                     (self.input, is_new, self.broken) = (Input::Failed, true, true);
@@ -176,7 +176,7 @@ impl Inner {
         is_new
     }
 
-    /// Opens the window for bytes that were taken.
+    /// Opens the window for bytes that the reader has taken.
     fn release(&mut self, bytes: usize) {
         if let Some(recv) = &mut self.recv {
             // As in `pump`.
@@ -238,7 +238,7 @@ impl Carrier for Tunnel {
         copy.extend_from_slice(piece);
         let part = Part::new(Chunk::from(copy), &self.progress);
         let sent = inner.send.as_mut()?.send_data(part, false);
-        // The driver tells the reader.
+        // The driver wakes the reader.
         inner.broken |= sent.is_err();
         sent.ok().map(|()| piece.len())
     }
@@ -259,7 +259,7 @@ impl Carrier for Tunnel {
             }
             match self.progress.poll_below(WAITING_BYTES_MAX / 2, context) {
                 Poll::Pending => return Poll::Pending,
-                // What waited was thrown away with the stream.
+                // Queued data was dropped with the stream.
                 Poll::Ready(()) if self.progress.is_cut() => self.inner.borrow_mut().broken = true,
                 Poll::Ready(()) => {}
             }
@@ -273,7 +273,7 @@ impl Carrier for Tunnel {
             self.traffic.finishing.set(self.traffic.finishing.get() + 1);
             let last = Part::new(Chunk::of_static(b""), &self.progress);
             if let Some(send) = &mut inner.send {
-                // An error says that the stream is over.
+                // An error means that the stream is over.
                 let _ = send.send_data(last, true);
             }
         }

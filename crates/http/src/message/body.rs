@@ -23,14 +23,14 @@ pub(crate) enum Inner {
     Whole(Chunk),
     Stream(Box<Pieces>),
     File(Box<FileBody>),
-    /// Nothing: the connection is handed over.
+    /// No bytes: the connection is handed over.
     Switch(Box<Switch>),
 }
 
-/// A body of bytes that are made while it is sent.
+/// A body with bytes that are made while it is sent.
 pub(crate) struct Pieces {
     pub(crate) stream: Pin<Box<dyn Stream<Item = Result<Piece, BoxError>>>>,
-    /// How many bytes it will be, if that is known.
+    /// Its length in bytes, if known.
     pub(crate) size: Option<u64>,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Pieces {
 pub enum Piece {
     /// Bytes of the body.
     Data(Chunk),
-    /// Lines behind the body, which end it. They are sent where the framing can carry them: in chunks.
+    /// Trailers, which end the body. They are sent if the framing can carry them: in chunks.
     Trailers(FieldBlock),
 }
 
@@ -49,27 +49,27 @@ impl Body {
         Body(Inner::Empty)
     }
 
-    /// Makes a body of bytes that are always there: never copied here when they are many, and on io_uring not
-    /// by the kernel either, unless it reports that it does all the same
-    /// ([`ZeroCopy`](ringroad_engine::ZeroCopy)).
+    /// Makes a body of static bytes. Long ones are never copied here. On io_uring the kernel does not copy
+    /// them either, unless it reports that it does nevertheless ([`ZeroCopy`](ringroad_engine::ZeroCopy)).
     pub const fn from_static(bytes: &'static [u8]) -> Body {
         Body(Inner::Whole(Chunk::of_static(bytes)))
     }
 
-    /// Makes a body of these places of a regular file, as they are when they are sent: by the kernel, without
-    /// a copy here (`sendfile(2)`), after a thread of the blocking pool has read what is not in the page
-    /// cache. The file's own position does not matter and stays.
+    /// Makes a body of this range of a regular file, as the file is when it is sent. The kernel sends it
+    /// without a copy here (`sendfile(2)`), after a thread of the blocking pool has read what is not in the
+    /// page cache. The file's position is neither used nor changed.
     ///
-    /// A file that ends before its range, or cannot be read, ends the connection, which tells the other side
-    /// that the body is not complete; it is counted ([`Counters::files_cut`](crate::Counters::files_cut)).
+    /// If the file ends before its range, or cannot be read, the connection is closed, so that the peer sees
+    /// that the body is incomplete. Such files are counted
+    /// ([`Counters::files_cut`](crate::Counters::files_cut)).
     pub fn file(file: Arc<File>, range: Range<u64>) -> Body {
         let part = FileBody::new(file, range);
         if part.left() == 0 { Body::empty() } else { Body(Inner::File(Box::new(part))) }
     }
 
-    /// Returns what the stream gives, in chunks, as it gives it: the next piece is asked for when the last is
-    /// sent. A receiver of [`ringroad_engine::sync::bounded`] is such a stream. An error ends the connection,
-    /// which tells the other side that the body is not complete.
+    /// Makes a body of a stream's pieces, sent in chunks. The next piece is requested when the last was sent.
+    /// A receiver of [`ringroad_engine::sync::bounded`] is such a stream. An error closes the connection, so
+    /// that the peer sees that the body is incomplete.
     pub fn stream<S, T>(stream: S) -> Body
     where
         S: Stream<Item = T> + 'static,
@@ -78,7 +78,7 @@ impl Body {
         Body(Inner::Stream(Box::new(Pieces { stream: Box::pin(Converted { stream }), size: None })))
     }
 
-    /// Returns the same, of exactly `size` bytes, with `Content-Length`.
+    /// Makes a body of a stream's pieces, of exactly `size` bytes, with `Content-Length`.
     pub fn stream_of<S, T>(size: u64, stream: S) -> Body
     where
         S: Stream<Item = T> + 'static,
@@ -87,14 +87,13 @@ impl Body {
         Body(Inner::Stream(Box::new(Pieces { stream: Box::pin(Converted { stream }), size: Some(size) })))
     }
 
-    /// Makes the body of a response that has none, such as one to HEAD, where the same response to GET has
-    /// one of `size` bytes, or of a length that is not known (RFC 9110 §8.6). The client gets its header
-    /// lines and no byte.
+    /// Makes the body of a response without content, such as one to HEAD: the response to GET has `size`
+    /// bytes, or an unknown number (RFC 9110 §8.6). The client gets its header lines and no bytes.
     pub fn left_out(size: Option<u64>) -> Body {
         Body(Inner::Stream(Box::new(Pieces { stream: Box::pin(Converted { stream: LeftOut }), size })))
     }
 
-    /// Returns how many bytes it is, if that is known.
+    /// Returns the length in bytes, if known.
     pub fn size(&self) -> Option<u64> {
         match &self.0 {
             Inner::Empty | Inner::Switch(_) => Some(0),
@@ -104,12 +103,12 @@ impl Body {
         }
     }
 
-    /// Returns whether it has no bytes.
+    /// Returns whether the body has no bytes.
     pub fn is_empty(&self) -> bool {
         self.size() == Some(0)
     }
 
-    /// Returns the bytes, if all of them are there.
+    /// Returns the bytes, if all of them are in memory.
     pub fn as_bytes(&self) -> Option<&[u8]> {
         match &self.0 {
             Inner::Empty => Some(&[]),
@@ -118,11 +117,11 @@ impl Body {
         }
     }
 
-    /// Returns all of its bytes, if they are not more than `bytes_max`: for tests, and for steps that need
-    /// the whole.
+    /// Reads all of the body, if it is not longer than `bytes_max`: for tests, and for steps that need the
+    /// whole body.
     ///
     /// # Errors
-    /// [`BodyError::TooLong`]; [`BodyError::Source`], if what makes the body fails.
+    /// [`BodyError::TooLong`]; [`BodyError::Source`], if the source of the body fails.
     pub async fn bytes(self, bytes_max: usize) -> Result<Vec<u8>, BodyError> {
         let mut pieces = self.into_pieces();
         let mut all = Vec::new();
@@ -161,7 +160,7 @@ impl Stream for Once {
 }
 
 pin_project_lite::pin_project! {
-    /// A stream of anything, as one of pieces.
+    /// Converts a stream of any items to one of pieces.
     struct Converted<S> {
         #[pin]
         stream: S,
@@ -176,9 +175,9 @@ impl<S: Stream<Item: IntoPiece>> Stream for Converted<S> {
     }
 }
 
-/// What a stream may give.
+/// A type that can be a piece of a streamed body.
 pub trait IntoPiece {
-    /// Returns the piece it means, or why there is none.
+    /// Converts to a piece, or returns the error that ends the body.
     fn into_piece(self) -> Result<Piece, BoxError>;
 }
 

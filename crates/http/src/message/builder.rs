@@ -1,4 +1,4 @@
-//! Requests that are made and not received, piece by piece: for tests of handlers and servers.
+//! Requests that a program builds: for tests of handlers and servers.
 
 #[cfg(feature = "json")]
 use super::BodyError;
@@ -6,7 +6,7 @@ use super::{Request, RequestBody};
 use ringroad_wire::{EncodeError, FieldBlock};
 use std::fmt;
 
-/// A request that is being made: see [`Request::builder`].
+/// Builds a request: see [`Request::builder`].
 #[must_use = "it is a request after `finish`"]
 pub struct RequestBuilder {
     method: String,
@@ -42,7 +42,7 @@ impl Request {
 }
 
 impl RequestBuilder {
-    /// Sets the host, with a port where it has one.
+    /// Sets the host, with its port if it has one.
     pub fn authority(mut self, authority: &str) -> RequestBuilder {
         authority.clone_into(&mut self.authority);
         self
@@ -65,7 +65,7 @@ impl RequestBuilder {
     /// Sets the body to this value as JSON, with its type.
     ///
     /// # Errors
-    /// [`BodyError::Json`]: it cannot be written as such.
+    /// [`BodyError::Json`]: the value cannot be serialised.
     #[cfg(feature = "json")]
     pub fn json(self, value: &(impl serde::Serialize + ?Sized)) -> Result<RequestBuilder, BodyError> {
         let bytes = serde_json::to_vec(value).map_err(BodyError::Json)?;
@@ -75,7 +75,7 @@ impl RequestBuilder {
     /// Sets the body to this value as a form, with its type.
     ///
     /// # Errors
-    /// [`BodyError::Form`]: it cannot be written as such.
+    /// [`BodyError::Form`]: the value cannot be serialised.
     #[cfg(feature = "json")]
     pub fn form(self, value: &impl serde::Serialize) -> Result<RequestBuilder, BodyError> {
         let text = serde_html_form::to_string(value).map_err(|why| BodyError::Form(why.to_string()))?;
@@ -85,7 +85,7 @@ impl RequestBuilder {
     /// Makes the request.
     ///
     /// # Errors
-    /// A header line, the method, the target or the host is none, or they are longer than 64 KiB in all.
+    /// A header line, the method, the target or the host is invalid, or they are longer than 64 KiB in all.
     pub fn finish(self) -> Result<Request, EncodeError> {
         match self.wrong {
             Some(why) => Err(why),

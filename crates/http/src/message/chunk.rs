@@ -1,4 +1,4 @@
-//! A piece of a body, wherever its bytes lie.
+//! A piece of a body, in memory of any kind.
 
 use crate::pool;
 use ringroad_engine::{AnyBuf, Lease, Result};
@@ -10,15 +10,15 @@ use std::task::Poll;
 
 /// A piece of a body: received bytes in the buffer they arrived in, or bytes to be sent.
 ///
-/// One that was received and is kept while waiting uses up the pool of receive buffers; past half of it,
-/// further bytes are copied to memory of their own.
+/// A received chunk that is kept across a wait takes a buffer of the receive pool. When half of the pool is
+/// taken, further bytes are copied to memory of their own.
 pub struct Chunk(Inner);
 
-/// A body of so many bytes is sent by itself, in one call with its head; a smaller one is copied behind its
-/// head. At this size both ways cost the same (docs/adr/0014).
+/// Minimum size of a body that is sent by itself, in one call with its head; a smaller one is copied behind
+/// its head. At this size both ways cost the same (docs/adr/0014).
 pub(crate) const ALONE_BYTES_MIN: usize = 16 * 1024;
 
-/// What [`Chunk::gather`] puts together at most. A slow receiver holds so much.
+/// Maximum size that [`Chunk::gather`] joins, in bytes. A slow receiver holds this much.
 const GATHERED_BYTES: usize = 64 * 1024;
 
 enum Inner {
@@ -30,15 +30,15 @@ enum Inner {
 }
 
 impl Chunk {
-    /// Joins what was received first with what has come besides, to one piece of 64 KiB at most: a large body
-    /// then costs a send for that much, and not for each buffer of the engine. A buffer that holds much goes
-    /// by itself, without a copy. `more` receives without waiting. The second value is what came behind and
-    /// is no data: the end (nothing) or an error, which does not come again.
+    /// Joins `first` with further received bytes to one piece of at most 64 KiB: a large body then costs one
+    /// send for that size, and not one for each buffer of the engine. A `first` of at least 16 KiB is passed
+    /// on without a copy. `more` receives without waiting. The second value is the event after the data: the
+    /// end (nothing), or an error, which is not returned again.
     pub fn gather(
         first: Lease,
         mut more: impl FnMut() -> Poll<Result<Lease>>,
     ) -> (Chunk, Option<Result<Lease>>) {
-        // The others are most often as long, and then fit exactly.
+        // Further pieces usually have the same length, and then fit exactly.
         let each = first.len();
         let mut all = Chunk::from(first);
         if each >= ALONE_BYTES_MIN {
@@ -64,7 +64,7 @@ impl Chunk {
         self.0 = Inner::Vec(bytes);
     }
 
-    /// Returns whether the bytes lie where they were received.
+    /// Returns whether the bytes are in their receive buffer.
     #[cfg(test)]
     pub(crate) fn is_lease(&self) -> bool {
         matches!(&self.0, Inner::Lease(lease) if lease.is_pooled())
@@ -74,7 +74,7 @@ impl Chunk {
         Chunk(Inner::Static(bytes))
     }
 
-    /// Makes another chunk of the same bytes: without a copy where they are static or shared.
+    /// Makes another chunk of the same bytes; without a copy if they are static or shared.
     #[must_use]
     pub fn duplicate(&self) -> Chunk {
         Chunk(match &self.0 {
@@ -94,8 +94,7 @@ impl Chunk {
         }
     }
 
-    /// Returns the same bytes in a `Vec`; copied unless they lie in one, as received bytes do that came in
-    /// bulk.
+    /// Returns the bytes in a `Vec`. They are copied, unless they are in one, as bytes received in bulk are.
     pub fn into_vec(self) -> Vec<u8> {
         match self.0 {
             Inner::Vec(bytes) => bytes,
@@ -106,7 +105,7 @@ impl Chunk {
         }
     }
 
-    /// The memory goes back to the worker's pool, if it came from there.
+    /// Returns the memory to the worker's pool, if it came from there.
     #[inline]
     pub(crate) fn recycle(self) {
         if let Inner::Vec(bytes) = self.0 {
@@ -125,12 +124,12 @@ impl Chunk {
         }
     }
 
-    /// Returns whether the bytes never change, so that the kernel may send them from where they lie.
+    /// Returns whether the bytes never change, so that the kernel may send them without a copy.
     pub(crate) fn is_lasting(&self) -> bool {
         matches!(self.0, Inner::Static(_) | Inner::Shared(_) | Inner::SharedByThreads(_))
     }
 
-    /// Returns the bytes, where they can be cut without a copy.
+    /// Returns the bytes if they are static, so that they can be cut without a copy.
     pub(crate) fn as_static(&self) -> Option<&'static [u8]> {
         match self.0 {
             Inner::Static(bytes) => Some(bytes),

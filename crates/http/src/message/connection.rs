@@ -1,8 +1,7 @@
-//! What a request knows about its connection.
+//! Facts about a request's connection.
 //!
-//! A request holds the number of its connection and a reference to the worker that has it
-//! ([`ConnectionHost`]), which costs a request no allocation and an idle connection no memory. What is asked
-//! for is looked up there.
+//! A request holds the number of its connection and a reference to its worker ([`ConnectionHost`]). So it
+//! costs no allocation, and an idle connection no memory. The worker looks the facts up on demand.
 
 use super::interim::Interim;
 use ringroad_wire::{Method, Status};
@@ -40,8 +39,8 @@ pub struct ConnectionInfo {
     pub tls: Option<Arc<crate::tls::Info>>,
 }
 
-/// The fate of a handler when its client leaves before the answer: it resets the connection or the stream, or
-/// has ended its sending side for longer than
+/// What happens to a handler if its client leaves before the answer. A client has left if it has reset the
+/// connection or the stream, or has ended its sending side for longer than
 /// [`Deadlines::half_close`](crate::Deadlines::half_close).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -52,7 +51,7 @@ pub enum OnClientGone {
     CancelSafe,
     /// Every handler is dropped.
     Cancel,
-    /// Every handler goes on to its end.
+    /// No handler is dropped.
     Finish,
 }
 
@@ -88,9 +87,9 @@ impl Drop for GoneRule {
     }
 }
 
-/// The owner of connections, which answers questions about them.
+/// The owner of connections, which provides facts about them.
 pub(crate) trait ConnectionHost {
-    /// `None` when the connection is over.
+    /// Returns facts about a connection; `None` after its end.
     fn info(&self, id: ConnectionId) -> Option<ConnectionInfo>;
     /// Returns the address that the client connected to.
     fn local(&self, id: ConnectionId) -> Option<SocketAddr>;
@@ -98,12 +97,12 @@ pub(crate) trait ConnectionHost {
     fn poll_gone(&self, id: ConnectionId, waiter: &mut Option<u64>, context: &mut Context<'_>) -> Poll<()>;
     /// Ready when the server stops.
     fn poll_stopping(&self, waiter: &mut Option<u64>, context: &mut Context<'_>) -> Poll<()>;
-    /// Keeps a head for the client, which is sent when the handler waits, or before its response. `false`: it
-    /// is not.
+    /// Queues an interim head, which is sent when the handler waits, or before its response. Returns `false`
+    /// if it will not be sent.
     fn inform(&self, id: ConnectionId, interim: Interim) -> bool;
     /// Returns the status of the refusal that takes the place of the handler's response.
     fn refusing(&self, id: ConnectionId) -> Option<Status>;
-    /// Sets the fate of the handler when the client leaves; `None`: as the server says.
+    /// Sets what happens to the handler when the client leaves; `None` means the server's rule.
     fn set_on_client_gone(&self, id: ConnectionId, what: Option<OnClientGone>);
     /// Removes a waiter that is not polled any more.
     fn forget(&self, id: ConnectionId, waiter: u64);

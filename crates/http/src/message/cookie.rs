@@ -8,12 +8,12 @@ use std::time::Duration;
 /// When a browser sends a cookie with requests of other sites.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SameSite {
-    /// Not at all.
+    /// Never.
     Strict,
     /// Only when the user follows a link here.
     #[default]
     Lax,
-    /// Always; browsers ask for [`Cookie::secure`] with it.
+    /// Always. Browsers require [`Cookie::secure`] with it.
     None,
 }
 
@@ -60,49 +60,50 @@ impl Cookie {
         }
     }
 
-    /// Makes a cookie that removes the one of this name.
+    /// Makes a cookie that removes the cookie of this name.
     pub fn removal(name: impl Into<String>) -> Cookie {
         Cookie::new(name, "").max_age(Duration::ZERO)
     }
 
-    /// Sets the paths that it is for: this one and those beneath.
+    /// Sets the path: the cookie is sent for it and for the paths beneath.
     pub fn path(mut self, path: impl Into<String>) -> Cookie {
         self.path = path.into();
         self
     }
 
-    /// Sets the domain that it is for, with all hosts beneath; otherwise the host that sets it.
+    /// Sets the domain: the cookie is sent to it and to all hosts beneath. By default it is sent to the host
+    /// that sets it.
     pub fn domain(mut self, domain: impl Into<String>) -> Cookie {
         self.domain = Some(domain.into());
         self
     }
 
-    /// Sets how long it is kept, in whole seconds.
+    /// Sets the lifetime, in whole seconds.
     pub fn max_age(mut self, age: Duration) -> Cookie {
         self.max_age = Some(age);
         self
     }
 
-    /// Sets whether it is sent over https only.
+    /// Sets whether the cookie is sent over https only.
     pub fn secure(mut self, secure: bool) -> Cookie {
         self.secure = secure;
         self
     }
 
-    /// Sets whether scripts of the page cannot read it.
+    /// Sets whether the cookie is hidden from scripts of the page.
     pub fn http_only(mut self, http_only: bool) -> Cookie {
         self.http_only = http_only;
         self
     }
 
-    /// Sets whether it is sent with requests that other sites make.
+    /// Sets whether the cookie is sent with requests that other sites make.
     pub fn same_site(mut self, same_site: SameSite) -> Cookie {
         self.same_site = same_site;
         self
     }
 
-    /// Returns whether every part is what RFC 6265 §4.1.1 allows, so that none can end the cookie and begin
-    /// another attribute.
+    /// Returns whether every part has only bytes that RFC 6265 §4.1.1 allows, so that none can end the cookie
+    /// and begin another attribute.
     fn is_valid(&self) -> bool {
         let token = |byte: u8| byte.is_ascii_graphic() && !b"()<>@,;:\\\"/[]?={}".contains(&byte);
         let octet = |byte: u8| byte.is_ascii_graphic() && !b"\",;\\".contains(&byte);
@@ -139,10 +140,10 @@ impl fmt::Display for Cookie {
 }
 
 impl Response {
-    /// Sets a cookie, beside others.
+    /// Adds a cookie to the response.
     ///
     /// # Errors
-    /// Its name or value has bytes that a cookie cannot have: encode the value.
+    /// The name or value has bytes that a cookie cannot have: encode the value.
     pub fn set_cookie(mut self, cookie: &Cookie) -> Result<Response, EncodeError> {
         if !cookie.is_valid() {
             return Err(EncodeError::Value);

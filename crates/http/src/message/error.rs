@@ -1,44 +1,45 @@
-//! What goes wrong with a body.
+//! Errors of a body.
 
 use ringroad_wire::Status;
 use std::fmt;
 
-/// Anything that went wrong in code of the user's.
+/// Any error of the user's code.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why a body did not come, or not as it should.
+/// Why a body could not be received or read.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BodyError {
-    /// It breaks the protocol's rules or limits, or it ended before its end.
+    /// The body breaks the protocol or a limit, or ended early.
     Refused(ringroad_wire::Error),
-    /// It came too slowly, or not at all.
+    /// The body arrived too slowly, or not at all.
     TooSlow,
-    /// It is longer than the reader asked for: so many bytes at most.
+    /// The body is longer than the reader's limit, in bytes.
     TooLong(usize),
-    /// It is not received any more: its request was answered, or the connection is gone.
+    /// The body is not received any more: its request was answered, or the connection has ended.
     Over,
-    /// It is not the JSON that was asked for.
+    /// The body is not JSON of the expected shape.
     #[cfg(feature = "json")]
     Json(serde_json::Error),
-    /// It is a form, but not the one that was asked for, for this reason.
+    /// The body is a form, but not of the expected shape, for this reason.
     Form(String),
-    /// It is no form with files, or breaks a bound of one, for this reason.
+    /// The body is not a form with files, or exceeds a limit of one, for this reason.
     Multipart(String),
     /// A file of a form could not be stored.
     Store(BoxError),
-    /// It does not say that it is of this media type.
+    /// The body does not have this media type.
     Type(&'static str),
-    /// It is not UTF-8.
+    /// The body is not UTF-8.
     NotText,
     /// The connection failed.
     Connection(ringroad_engine::Error),
-    /// The body was made, and what makes it failed.
+    /// The source of a body that the program made failed.
     Source(BoxError),
 }
 
 impl BodyError {
-    /// Returns what a server answers: 400, 408, 413, 415, 422, or what the protocol asks for.
+    /// Returns the status of a server's answer: 400, 408, 413, 415, 422, or the one that the protocol
+    /// requires.
     pub fn status(&self) -> Status {
         match self {
             BodyError::Refused(why) => why.status(),
@@ -47,7 +48,7 @@ impl BodyError {
             BodyError::Over | BodyError::Connection(_) | BodyError::Source(_) | BodyError::Store(_) => {
                 Status::INTERNAL_SERVER_ERROR
             }
-            // It is JSON, of another shape.
+            // It is JSON, but of another shape.
             #[cfg(feature = "json")]
             BodyError::Json(why) if why.is_data() => Status::UNPROCESSABLE_CONTENT,
             #[cfg(feature = "json")]

@@ -10,12 +10,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// Pause after which a comment is sent, so that proxies keep the connection and a client that is gone is
-/// noticed.
+/// Pause after which a comment is sent. It keeps proxies from closing the connection, and detects a client
+/// that has left.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// Returns whether a response with this `Content-Type` is a stream of events, which has no end of its own and
-/// is asked for again.
+/// Returns whether this `Content-Type` is that of an event stream, which has no end of its own, and which
+/// clients request again.
 pub fn is_event_stream(content_type: &[u8]) -> bool {
     const TYPE: &[u8] = b"text/event-stream";
     content_type.get(..TYPE.len()).is_some_and(|kind| kind.eq_ignore_ascii_case(TYPE))
@@ -43,7 +43,7 @@ impl SseEvent {
         SseEvent { data: data.into(), ..SseEvent::default() }
     }
 
-    /// Sets the name of the event, which selects the listener. A line end in it ends it.
+    /// Sets the name of the event, which selects the listener. The name is cut at a line end.
     pub fn name(mut self, name: &str) -> SseEvent {
         self.name = one_line(name);
         self
@@ -88,13 +88,13 @@ impl std::fmt::Display for SseEvent {
 }
 
 impl Response {
-    /// Makes a response of server-sent events, as `events` gives them: a receiver of
-    /// [`ringroad_engine::sync::bounded`] is such a stream, and bounds what waits for a slow client. The next
-    /// event is taken when the one before was sent. After 15 s without an event a comment is sent. The
-    /// response ends with the stream, when the client is gone, and when the server stops: each drops the
-    /// stream.
+    /// Makes a response of server-sent events from the stream `events`. A receiver of
+    /// [`ringroad_engine::sync::bounded`] is such a stream, and bounds what is queued for a slow client. The
+    /// next event is taken when the one before was sent. After 15 s without an event a comment is sent. The
+    /// response ends with the stream, when the client leaves, and when the server stops; each of these drops
+    /// the stream.
     ///
-    /// A client that connects again names the last event it got: [`Request::last_event_id`].
+    /// A client that reconnects names the last event that it received: [`Request::last_event_id`].
     ///
     /// ```
     /// use ringroad_http::{Request, Response, Server, SseEvent, get};
@@ -118,7 +118,7 @@ impl Response {
         Response::events_every(KEEP_ALIVE, events)
     }
 
-    /// Makes the same response with another pause before a comment.
+    /// Makes a response of events, with this pause before a comment in place of 15 s.
     pub fn events_every(keep_alive: Duration, events: impl Stream<Item = SseEvent> + 'static) -> Response {
         let events = Events { events, keep_alive, pause: None };
         let mut response = Response::new(Body::stream(events));
@@ -138,7 +138,7 @@ impl Request {
 }
 
 pin_project! {
-    /// Events as bytes, with comments where there is none for long.
+    /// Encodes events, with comments in long pauses.
     struct Events<S> {
         #[pin]
         events: S,

@@ -1,17 +1,17 @@
-//! Values that one step of a request's way hands to the next, found by their type.
+//! Values that one step of a request hands to the next, by type.
 
 use std::any::{Any, TypeId};
 use std::fmt;
 
-/// Values by type, one of each: a wrapper that has checked a password puts the user in, the handler takes it
-/// out.
+/// Values by type, one of each. For example, a layer that has checked a password inserts the user, and the
+/// handler reads it.
 ///
-/// Empty it holds no memory. It is searched from the front, which for a handful of values is the fastest way.
+/// Empty it takes no memory. It is searched from the front, which is fastest for a few values.
 #[derive(Default)]
 pub struct Extensions(Vec<(TypeId, Box<dyn Any>)>);
 
 impl Extensions {
-    /// Puts `value` in; gives out the value of the same type that was there.
+    /// Inserts `value`; returns the previous value of the type.
     pub fn insert<T: 'static>(&mut self, value: T) -> Option<T> {
         let before = self.remove::<T>();
         self.0.push((TypeId::of::<T>(), Box::new(value)));
@@ -24,13 +24,13 @@ impl Extensions {
         value.downcast_ref()
     }
 
-    /// Returns the value of this type, to be changed.
+    /// Returns the value of this type, for a change.
     pub fn get_mut<T: 'static>(&mut self) -> Option<&mut T> {
         let (_, value) = self.0.iter_mut().find(|(of, _)| *of == TypeId::of::<T>())?;
         value.downcast_mut()
     }
 
-    /// Takes the value of this type out.
+    /// Removes and returns the value of this type.
     pub fn remove<T: 'static>(&mut self) -> Option<T> {
         let at = self.0.iter().position(|(of, _)| *of == TypeId::of::<T>())?;
         let (_, value) = self.0.swap_remove(at);
@@ -39,7 +39,7 @@ impl Extensions {
 
     /// Drops all values.
     pub(crate) fn clear(&mut self) {
-        // Their drops may run code of the user's: nothing is half done meanwhile.
+        // Drops may run the user's code, so the list is consistent meanwhile.
         if !self.0.is_empty() {
             drop(std::mem::take(&mut self.0));
         }

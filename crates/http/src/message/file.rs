@@ -1,15 +1,15 @@
 //! Bodies that are parts of files, sent by the kernel from its page cache.
 //!
-//! `sendfile(2)` reads what is not in the cache, and a worker that waits for a disk serves no request. So
-//! each step is looked at first. Where the kernel tells of all its pages in one call (`cachestat(2)`), that
-//! is asked, and a byte at the end is read with `RWF_NOWAIT` (preadv2(2)), which refuses where it would have
-//! to wait: for a page that is there and still being read, which then are the last. Elsewhere a byte is read
-//! so at the beginning, at the end and every 128 KiB between. If one is refused, a thread of the blocking
-//! pool reads the step, and only then it is sent. A disk's read-ahead brings runs at least that long, so gaps
-//! between the looks are rare; one costs its wait and nothing else. Where a file system knows no
-//! `RWF_NOWAIT`, the pool reads.
+//! `sendfile(2)` waits for the disk if the data is not in the cache, and a worker that waits serves no
+//! request. So each step is checked first. If the kernel reports the state of all its pages in one call
+//! (`cachestat(2)`), that is used, and one byte at the end is read with `RWF_NOWAIT` (preadv2(2)). That read
+//! is refused if it would have to wait: for a page that is still being read, which the last one would be. On
+//! other kernels one byte each is read at the beginning, at the end, and every 128 KiB between. If a read is
+//! refused, a thread of the blocking pool reads the step before it is sent. Read-ahead of a disk brings at
+//! least 128 KiB, so gaps between the checks are rare; a gap costs one wait. If a file system does not
+//! support `RWF_NOWAIT`, the pool reads.
 //!
-//! How a step is sent, and when it is given up, is in `server/exchange.rs`.
+//! `server/exchange.rs` sends the steps, and decides when to give up.
 
 use super::body::{Piece, Pieces};
 use super::chunk::Chunk;
@@ -26,10 +26,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-/// What is looked at, and then sent, at a time.
+/// Size of a step, which is checked and then sent.
 const STEP_BYTES: u64 = 1024 * 1024;
 
-/// What is read at a time.
+/// Size of one read, in bytes.
 const READ_BYTES: usize = 128 * 1024;
 
 /// A part of a file.
@@ -44,12 +44,12 @@ impl FileBody {
         FileBody { file, at: range.start, end: range.end.max(range.start) }
     }
 
-    /// Bytes that are left of it.
+    /// Returns the bytes that are left.
     pub(crate) fn left(&self) -> u64 {
         self.end - self.at
     }
 
-    /// Returns the next step; none at the end. Whether all of it is in the cache, as far as the looks tell.
+    /// Returns the next step, `None` at the end, and whether the checks found all of it in the cache.
     pub(crate) fn step(&mut self) -> Option<(FilePart, bool)> {
         let step = self.at..self.end.min(self.at.saturating_add(STEP_BYTES));
         if step.is_empty() {
@@ -57,7 +57,7 @@ impl FileBody {
         }
         self.at = step.end;
         let part = FilePart::new(Arc::clone(&self.file), step.clone());
-        // Of less, the looks are no more calls.
+        // For smaller steps, the checks need no more calls.
         let told =
             if part.left() > READ_BYTES as u64 { fs::is_cached(&self.file, step.clone()) } else { None };
         let is_cached = match told {
@@ -68,7 +68,7 @@ impl FileBody {
         Some((part, is_cached))
     }
 
-    /// Reads the bytes before `at`, which the last step ends with, into the page cache.
+    /// Reads the last step, which ends at `at`, into the page cache.
     pub(crate) fn fetch(&self, part: &FilePart) -> Blocking<io::Result<()>> {
         let (file, range) = (Arc::clone(&self.file), self.at - part.left()..self.at);
         spawn_blocking(move || {
@@ -76,7 +76,7 @@ impl FileBody {
             let mut at = range.start;
             while at < range.end {
                 match file.read_at(&mut buffer, at) {
-                    // It has become shorter, which the send will find.
+                    // The file has become shorter. The send will report it.
                     Ok(0) => break,
                     Ok(bytes) => at += bytes as u64,
                     Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
@@ -87,7 +87,7 @@ impl FileBody {
         })
     }
 
-    /// Returns the same bytes as a stream, for callers that cannot have the kernel send them.
+    /// Returns the bytes as a stream, for callers that cannot use `sendfile`.
     pub(crate) fn into_pieces(self) -> Pieces {
         let size = Some(self.left());
         Pieces { stream: Box::pin(FilePieces { body: self, reading: None }), size }
@@ -102,14 +102,14 @@ fn is_cached(file: &File, range: &Range<u64>) -> bool {
         loop {
             match preadv2(file, &mut [IoSliceMut::new(&mut byte)], at, ReadWriteFlags::NOWAIT) {
                 Err(Errno::INTR) => {}
-                // No byte: the file ends before, and there is nothing to wait for.
+                // No byte: the file ends earlier, so a send does not wait.
                 looked => return looked.is_ok(),
             }
         }
     })
 }
 
-/// A file's bytes, read by the pool, a piece at a time.
+/// Bytes of a file, which the pool reads piece by piece.
 struct FilePieces {
     body: FileBody,
     reading: Option<Blocking<io::Result<Vec<u8>>>>,

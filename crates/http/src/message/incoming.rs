@@ -21,18 +21,18 @@ pub(crate) struct Incoming(RefCell<State>);
 struct State {
     piece: Option<Chunk>,
     end: End,
-    /// All of it has been received, whether or not the reader has taken it.
+    /// Whether all of it was received, even if the reader has not taken it.
     complete: bool,
     /// The reader waits for a piece.
     wanted: bool,
-    /// No least rate is asked of the sender.
+    /// Whether the sender needs no minimum rate.
     unhurried: bool,
     reader: Option<Waker>,
     connection: Option<Waker>,
     trailers: Trailers,
     /// Bytes still to be received, if the framing announces them.
     left: Option<u64>,
-    /// Bytes that the reader still takes, and how many that were at first.
+    /// Bytes that the reader still takes, and the limit that was set.
     allowed: (u64, usize),
 }
 
@@ -70,7 +70,7 @@ impl Incoming {
                     state.piece = Some(piece);
                 }
                 None if matches!(state.end, End::Failed(_)) => {}
-                // Also where the end is known already: without this piece the body is not whole.
+                // Even if the end is known already: without this piece the body is incomplete.
                 None => state.end = End::Failed(Some(BodyError::TooLong(state.allowed.1))),
             }
         });
@@ -125,7 +125,7 @@ impl Incoming {
         self.0.borrow().complete
     }
 
-    /// Returns whether the reader asks for a piece; if not, the reader wakes the task when it does
+    /// Returns whether the reader waits for a piece. Otherwise the reader wakes the task when it does
     /// (connection side).
     pub(crate) fn is_wanted(&self, context: &Context<'_>) -> bool {
         let mut state = self.0.borrow_mut();
@@ -180,12 +180,12 @@ impl Incoming {
         }
     }
 
-    /// Sets no least rate for the sender (reader side).
+    /// Removes the minimum rate for the sender (reader side).
     pub(crate) fn take_time(&self) {
         self.0.borrow_mut().unhurried = true;
     }
 
-    /// Returns whether no least rate is set for the sender (connection side).
+    /// Returns whether the minimum rate was removed (connection side).
     pub(crate) fn is_unhurried(&self) -> bool {
         self.0.borrow().unhurried
     }

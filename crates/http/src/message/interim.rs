@@ -10,13 +10,13 @@ pub(crate) struct Interim {
 }
 
 impl Interim {
-    /// Returns whether a handler may send a head with this status: 100 is the server's own to send, and 101 a
-    /// response.
+    /// Returns whether a handler may send an interim head with this status. 100 is sent by the server, and
+    /// 101 is a response.
     pub(crate) fn may_have(status: u16) -> bool {
         (102..=199).contains(&status)
     }
 
-    /// Writes it for HTTP/1.1.
+    /// Writes the head for HTTP/1.1.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         let reason = match self.status {
             102 => "Processing",

@@ -1,6 +1,6 @@
 //! Messages without a protocol: requests, responses, their header lines and bodies.
 //!
-//! Nothing here knows how a message is written on a connection, so that a handler works the same behind every
+//! Nothing here depends on how a message is written on a connection. So a handler works the same with every
 //! protocol, and messages can be made, changed and tested without a socket. Start at [`Request`] and
 //! [`Response`].
 

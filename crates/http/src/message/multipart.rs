@@ -1,7 +1,7 @@
 //! Forms with files (`multipart/form-data`, RFC 7578): fields in memory, files on the disk.
 //!
-//! `multer` takes the body apart. It wants a stream that may move between threads, which a body of ours may
-//! not, so one half of the task feeds the other through a channel ([`receive`]).
+//! `multer` parses the body. It requires a stream that may move between threads, which our bodies may not. So
+//! one half of the task feeds the other through a channel ([`receive`]).
 
 use super::{BodyError, BoxError, Request, RequestBody};
 use ringroad_engine::fs::File;
@@ -13,17 +13,18 @@ use std::path::{Path, PathBuf};
 use std::pin::pin;
 use tempfile::NamedTempFile;
 
-/// Bounds of a form with files, and where the files are stored.
+/// Limits of a form with files, and the folder for its files.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct FormLimits {
-    /// Most fields and files together: 1,000.
+    /// Maximum number of fields and files together; 1,000 by default.
     pub parts: usize,
-    /// Most bytes of all fields together, with the names of the files: 1 MiB. They are in memory.
+    /// Maximum bytes of all fields together, including the names of the files; 1 MiB by default. They are in
+    /// memory.
     pub text_bytes: usize,
-    /// Most bytes of one file: as many as the body may have ([`Limits::body_bytes`](crate::Limits)).
+    /// Maximum bytes of one file; by default those of the body ([`Limits::body_bytes`](crate::Limits)).
     pub file_bytes: u64,
-    /// Where files are stored: the system's folder for temporary files (`TMPDIR`).
+    /// Folder for the files; by default the system's folder for temporary files (`TMPDIR`).
     pub folder: PathBuf,
 }
 
@@ -33,7 +34,7 @@ impl Default for FormLimits {
     }
 }
 
-/// A form with files that was received: see [`Request::form_data`].
+/// A received form with files: see [`Request::form_data`].
 #[derive(Debug, Default)]
 pub struct FormData {
     fields: Vec<(String, String)>,
@@ -46,7 +47,7 @@ impl FormData {
         self.fields().find(|(known, _)| *known == name).map(|(_, value)| value)
     }
 
-    /// Returns names and values of the fields that are no files.
+    /// Returns the names and values of the fields that are not files.
     pub fn fields(&self) -> impl Iterator<Item = (&str, &str)> {
         self.fields.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
@@ -67,7 +68,7 @@ impl FormData {
     }
 }
 
-/// A file of a form, stored under a name of its own. Dropping it removes it.
+/// A file of a form, stored under a unique name. Dropping it removes the file.
 #[derive(Debug)]
 pub struct Upload {
     name: String,
@@ -78,36 +79,35 @@ pub struct Upload {
 }
 
 impl Upload {
-    /// Returns the name of its field.
+    /// Returns the name of the form field.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns the name that the client gave the file: a text like any other of the client's, and no path to
-    /// be used.
+    /// Returns the name that the client gave the file. It is untrusted text, and must not be used as a path.
     pub fn file_name(&self) -> &str {
         &self.file_name
     }
 
-    /// Returns the type that the client gave it.
+    /// Returns the media type that the client gave the file.
     pub fn content_type(&self) -> Option<&str> {
         self.content_type.as_deref()
     }
 
-    /// Returns its length.
+    /// Returns the length in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Returns where it is stored, until it is dropped.
+    /// Returns the path of the stored file, which exists until this is dropped.
     pub fn path(&self) -> &Path {
         self.stored.path()
     }
 
-    /// Keeps it under this path, in the same file system, in place of a file that may be there.
+    /// Moves the file to this path in the same file system. An existing file is replaced.
     ///
     /// # Errors
-    /// It cannot be renamed: to another file system, or without permission.
+    /// The file cannot be renamed: to another file system, or without permission.
     pub fn keep(self, path: impl AsRef<Path>) -> std::io::Result<std::fs::File> {
         self.stored.persist(path).map_err(|why| why.error)
     }
@@ -134,13 +134,12 @@ impl Request {
         self.form_data_with(&FormLimits::default()).await
     }
 
-    /// Receives a form with files, within these bounds.
+    /// Receives a form with files, within these limits.
     ///
     /// # Errors
-    /// [`BodyError::Type`] (415): it says to be of another type; [`BodyError::Multipart`] (400): it is no
-    /// such form, or has too many parts; [`BodyError::TooLong`] (413): a bound of bytes; [`BodyError::Store`]
-    /// (500): a file cannot be stored; else as [`bytes`](Self::bytes). Files that were stored by then are
-    /// removed.
+    /// [`BodyError::Type`] (415): another media type. [`BodyError::Multipart`] (400): not such a form, or too
+    /// many parts. [`BodyError::TooLong`] (413): a limit of bytes. [`BodyError::Store`] (500): a file cannot
+    /// be stored. Others as [`bytes`](Self::bytes). Files that were stored by then are removed.
     pub async fn form_data_with(&mut self, limits: &FormLimits) -> Result<FormData, BodyError> {
         if !self.is_of_type("multipart/form-data") {
             return Err(BodyError::Type("multipart/form-data"));
@@ -158,7 +157,7 @@ async fn receive(
     limits: &FormLimits,
 ) -> Result<FormData, BodyError> {
     let (give, take) = bounded::<Result<Vec<u8>, Cut>>(2);
-    // Why the body did not come: the parser is only told that it did not.
+    // Why the body was not received: the parser only learns that it failed.
     let failed = RefCell::new(None);
     let mut feeding = pin!(async {
         let give = give;
@@ -181,7 +180,7 @@ async fn receive(
         if !is_fed {
             is_fed = feeding.as_mut().poll(context).is_ready();
         }
-        // What either puts into the channel, or takes out of it, wakes this task for the other.
+        // Whatever either half puts into the channel or takes out of it wakes this task for the other half.
         parsing.as_mut().poll(context)
     })
     .await;

@@ -1,6 +1,6 @@
 //! Parameters of a path as a value: a deserializer over names and texts.
 //!
-//! A struct or a map gets them by their names, a tuple or a list in their order, anything else the only one.
+//! A struct or a map gets them by name, a tuple or a list in their order, and any other type the only one.
 
 use serde::de::value::{Error, MapDeserializer, SeqDeserializer};
 use serde::de::{DeserializeOwned, Deserializer, Error as _, IntoDeserializer, Visitor};

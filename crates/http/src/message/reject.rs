@@ -1,35 +1,35 @@
-//! Why a request is not what a handler expects, as a typed error that is a response.
+//! Typed errors for requests that a handler does not expect, which are responses.
 
 use super::{BodyError, IntoResponse, Response};
 use ringroad_wire::Status;
 use std::fmt;
 
-/// A request that is not what the handler expects. With `?` it is the answer: its [status](Self::status), and
-/// the reason as text.
+/// A request that is not what the handler expects. Returned with `?`, it is the answer: its
+/// [status](Self::status), and the reason as text.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Rejection {
-    /// A parameter of the path is not the value that was asked for: 400.
+    /// A path parameter cannot be converted to the expected type: 400.
     #[non_exhaustive]
     Path {
         /// The reason, for the client.
         why: String,
     },
-    /// The query is not what was asked for: 400.
+    /// The query does not have the expected shape: 400.
     #[non_exhaustive]
     Query {
         /// The reason, for the client.
         why: String,
     },
-    /// A header line is missing or is not what was asked for: 400.
+    /// A header line is missing or invalid: 400.
     #[non_exhaustive]
     Header {
         /// The reason, for the client.
         why: String,
     },
-    /// The body is not what was asked for: 400, 408, 413, 415 or 422.
+    /// The body does not have the expected shape: 400, 408, 413, 415 or 422.
     Body(BodyError),
-    /// The program has not put in what a handler takes out: a mistake of the program, 500.
+    /// A value that the handler extracts was not inserted: a bug of the program, 500.
     #[non_exhaustive]
     Missing {
         /// What is missing, for the program's log.
@@ -99,7 +99,7 @@ impl From<BodyError> for Rejection {
 
 impl IntoResponse for Rejection {
     fn into_response(self) -> Response {
-        // The client of a program with a mistake gets no inside of it.
+        // The client learns no internals of a program with a bug.
         let text = match &self {
             Rejection::Missing { .. } => "500 Internal Server Error\n".to_owned(),
             other => format!("{other}\n"),

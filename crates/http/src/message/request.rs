@@ -33,7 +33,7 @@ pub(crate) struct Head {
     bytes: Vec<u8>,
     slots: Vec<Slot>,
     meta: Option<RequestMeta>,
-    /// Where in the path each parameter lies, in the order of its pattern.
+    /// Position of each parameter in the path, in the order of the pattern.
     pub(crate) params: Vec<(u16, u16)>,
     names: Option<Rc<[Box<str>]>>,
     /// The handler that answers it.
@@ -44,7 +44,7 @@ pub(crate) struct Head {
     /// The owner of the connection. It stays when the head is reused, so a request does not change its
     /// reference count.
     host: Option<Rc<dyn ConnectionHost>>,
-    /// It belongs to no worker's connection, and is not used again.
+    /// Whether it belongs to no worker's connection, and is not reused.
     detached: bool,
     extensions: Extensions,
 }
@@ -60,7 +60,7 @@ thread_local! {
     /// Heads that are not in use. A worker is a thread, so this is the worker's.
     #[allow(clippy::vec_box, reason = "a request holds its head by its box, which is what is used again")]
     static HEADS: RefCell<Vec<Box<Head>>> = const { RefCell::new(Vec::new()) };
-    /// The one that was given back last: most often the next one that is taken.
+    /// The head that was returned last, which is usually taken next.
     static HOT: Cell<Option<Box<Head>>> = const { Cell::new(None) };
 }
 
@@ -82,7 +82,7 @@ pub(crate) fn give_head(mut head: Box<Head>) {
     if head.bytes.capacity() > KEPT_BYTES_MAX || head.detached {
         return;
     }
-    // Not while the thread ends.
+    // Fails while the thread ends.
     if let Ok(Some(before)) = HOT.try_with(|hot| hot.replace(Some(head))) {
         give_cold_head(before);
     }
@@ -90,7 +90,7 @@ pub(crate) fn give_head(mut head: Box<Head>) {
 
 #[cold]
 fn give_cold_head(head: Box<Head>) {
-    // What is not kept is dropped with nothing borrowed.
+    // A head that is not kept is dropped after the borrow has ended.
     let mut head = Some(head);
     let _ = HEADS.try_with(|heads| {
         let mut heads = heads.borrow_mut();
@@ -100,7 +100,7 @@ fn give_cold_head(head: Box<Head>) {
     });
 }
 
-/// Drops the heads of this thread that are not in use, and what they hold of its worker.
+/// Drops the unused heads of this thread, and what they hold of its worker.
 pub(crate) fn forget_heads() {
     drop(HOT.try_with(Cell::take));
     drop(HEADS.try_with(|heads| std::mem::take(&mut *heads.borrow_mut())));
@@ -141,7 +141,8 @@ impl Head {
         (self.route, self.stamp) = (route, head.stamp());
     }
 
-    /// Changes it. It is a copy of no head any more, and the places of parameters mean nothing in it.
+    /// Changes the head. It is then not a copy of a received head any more, and positions of parameters are
+    /// invalid.
     fn edit<T>(
         &mut self,
         change: impl FnOnce(&mut HeadEdit<'_>) -> Result<T, EncodeError>,
@@ -158,7 +159,7 @@ impl Head {
 
 /// A request.
 pub struct Request {
-    /// `None` only while it is dropped.
+    /// `None` only while the request is dropped.
     head: Option<Box<Head>>,
     body: RequestBody,
 }
@@ -173,7 +174,7 @@ impl Request {
         connection: ConnectionId,
     ) -> Request {
         copy.connection = connection;
-        // A thread has one host after another, and drops the heads of the last.
+        // A thread has one host after another, and drops the heads of the previous one.
         if copy.host.is_none() {
             copy.host = Some(Rc::clone(host) as Rc<dyn ConnectionHost>);
         }
@@ -184,7 +185,8 @@ impl Request {
     /// or change the client's request. `target` is a path with its query, `authority` the host with its port.
     ///
     /// # Errors
-    /// The method is no token, or the target or the authority is not one; or it is longer than 64 KiB in all.
+    /// The method is not a token, the target or the authority is invalid, or they are longer than 64 KiB in
+    /// all.
     ///
     /// ```
     /// use ringroad_http::{FieldBlock, Request, RequestBody};
@@ -223,14 +225,14 @@ impl Request {
             // Too long, or with too many lines.
             _ => return Err(EncodeError::Target),
         }
-        // What is kept of it is of another table.
+        // The stored handler belongs to another table.
         copy.stamp = None;
         Ok(Request { head: Some(copy), body })
     }
 
-    /// Makes the same request once more, without its body and its extensions, for a step that asks an
-    /// endpoint by itself. It knows the connection's facts also when that is over, and has no client that
-    /// could go away.
+    /// Makes a copy of the request without its body and its extensions, for a step that calls an endpoint
+    /// itself. It keeps the connection's facts after the end of the connection, and has no client that could
+    /// leave.
     #[must_use]
     pub fn again(&self) -> Request {
         let mut copy = Box::<Head>::default();
@@ -254,7 +256,7 @@ impl Request {
         self.head.as_deref()?.host.as_ref()
     }
 
-    /// Returns the scheme of the connection it came by: `https` over TLS, `http` otherwise.
+    /// Returns the scheme of its connection: `https` over TLS, `http` otherwise.
     pub fn scheme(&self) -> &'static str {
         let is_secure = self.connection().is_some_and(|info| info.tls.is_some());
         if is_secure { "https" } else { "http" }
@@ -264,17 +266,16 @@ impl Request {
         self.head.as_deref().map(|head| head.connection).unwrap_or_default()
     }
 
-    /// Returns the client's address: that of the other end of its connection, or what a PROXY line from a
-    /// [trusted](crate::Server::proxy_from) address told instead. The system is asked once for each
-    /// connection, when a handler wants to know. `None` when the connection is over, and for a Unix socket
-    /// without a PROXY line.
+    /// Returns the client's address: the other end of the connection, or the address in a PROXY line from a
+    /// [trusted](crate::Server::proxy_from) address. The system is asked once for each connection, at the
+    /// first call. `None` after the end of the connection, and for a Unix socket without a PROXY line.
     pub fn peer_addr(&self) -> Option<SocketAddr> {
         self.connection()?.client
     }
 
-    /// Returns the address that the client connected to: what a PROXY line from a
-    /// [trusted](crate::Server::proxy_from) address told, or the connection's own. Each call asks the system.
-    /// `None` when the connection is over, and for a Unix socket without a PROXY line.
+    /// Returns the address that the client connected to: the one in a PROXY line from a
+    /// [trusted](crate::Server::proxy_from) address, or the connection's own. Each call asks the system.
+    /// `None` after the end of the connection, and for a Unix socket without a PROXY line.
     pub fn local_addr(&self) -> Option<SocketAddr> {
         let told = self.connection().and_then(|info| info.server);
         told.or_else(|| self.host()?.local(self.connection_id()))
@@ -285,28 +286,28 @@ impl Request {
         self.host()?.info(self.connection_id())
     }
 
-    /// Becomes ready when the client has left, or the connection is over: an answer would not arrive. A
-    /// client has left when it has reset the connection or the stream, or has ended its sending side and
-    /// waited for [`Deadlines::half_close`](crate::Deadlines::half_close).
+    /// Becomes ready when the client has left, or the connection has ended: an answer would not arrive. A
+    /// client has left when it has reset the connection or the stream, or when its sending side has been
+    /// ended for [`Deadlines::half_close`](crate::Deadlines::half_close).
     ///
-    /// It is watched for while the handler waits and the body of the request has come. What happens besides
-    /// is [`Server::on_client_gone`](crate::Server::on_client_gone)'s: by default the handler of a GET is
-    /// dropped.
+    /// This is detected while the handler waits and the body of the request was received.
+    /// [`Server::on_client_gone`](crate::Server::on_client_gone) decides what else happens: by default the
+    /// handler of a GET is dropped.
     pub fn client_gone(&self) -> ClientGone {
         ClientGone::new(self.host().map(Rc::clone), self.connection_id())
     }
 
-    /// Returns the status that this request is answered with in place of the handler's response, because its
-    /// body breaks the protocol or a limit. It is known while the handler has its last look, and while it is
-    /// dropped.
+    /// Returns the status of the answer that replaces the handler's response, because the request's body
+    /// breaks the protocol or a limit. It is set during the last poll of the handler, and while the handler
+    /// is dropped.
     pub fn refused_with(&self) -> Option<Status> {
         self.host()?.refusing(self.connection_id())
     }
 
-    /// Sets the fate of this request's handler when the client leaves, in place of
-    /// [`Server::on_client_gone`](crate::Server::on_client_gone)'s. It holds until the request is dropped.
+    /// Sets what happens to this request's handler when the client leaves, in place of
+    /// [`Server::on_client_gone`](crate::Server::on_client_gone). It holds until the request is dropped.
     pub fn set_on_client_gone(&mut self, what: OnClientGone) {
-        // An earlier rule ends here, or its end would end this one.
+        // An earlier rule is dropped first: its drop would remove this one.
         drop(self.extensions_mut().remove::<GoneRule>());
         if let Some(host) = self.host() {
             let rule = GoneRule::new(host, self.connection_id(), what);
@@ -314,10 +315,10 @@ impl Request {
         }
     }
 
-    /// Sends a head before the response, as 103 (Early Hints) with `Link` lines: when the handler waits next,
-    /// or just before its response. For handlers, not for tasks that they spawn, nor for the body of a
-    /// response. Returns `false` if it is not sent: the client speaks HTTP/1.0, the status is not one of 102
-    /// to 199, or 16 such heads wait already.
+    /// Sends an interim head before the response, such as 103 (Early Hints) with `Link` lines: when the
+    /// handler waits next, or just before its response. For handlers, not for tasks that they spawn, nor for
+    /// the body of a response. Returns `false` if it is not sent: the client uses HTTP/1.0, the status is not
+    /// one of 102 to 199, or 16 such heads are unsent.
     pub fn inform(&self, status: u16, lines: FieldBlock) -> bool {
         self.version() != Version::Http10
             && Interim::may_have(status)
@@ -329,7 +330,7 @@ impl Request {
         Stopping::new(self.host().map(Rc::clone))
     }
 
-    /// Returns values that earlier steps have stored with this request, by type.
+    /// Returns the values that earlier steps have stored with this request, by type.
     pub fn extensions(&self) -> &Extensions {
         #[allow(clippy::expect_used, reason = "it is there until the request is dropped")]
         let head = self.head.as_deref().expect("a request has its head until it is dropped");
@@ -350,8 +351,8 @@ impl Request {
         self.head.as_deref_mut().ok_or(EncodeError::Target)?.edit(change)
     }
 
-    /// Puts another path, perhaps with a query, in the place of the request's, for a step that changes what
-    /// later ones see. Parameters of the route's pattern are gone then.
+    /// Replaces the path and query, for a step that changes what later steps see. Parameters of the route's
+    /// pattern are removed.
     ///
     /// # Errors
     /// It does not begin with `/`, has a space, a control character or `#`, or is too long.
@@ -364,15 +365,15 @@ impl Request {
         Ok(())
     }
 
-    /// Puts one header line in the place of all of its name.
+    /// Replaces all header lines of this name by one.
     ///
     /// # Errors
-    /// It is not a line, or one that decides the framing, the host or the connection; or there are too many.
+    /// The line is invalid, or decides the framing, the host or the connection; or there are too many lines.
     pub fn set_header(&mut self, name: &str, value: impl AsRef<[u8]>) -> Result<(), EncodeError> {
         self.edit(|head| head.set(name, value.as_ref()))
     }
 
-    /// Adds a header line behind the others.
+    /// Adds a header line after the others.
     ///
     /// # Errors
     /// As [`set_header`](Self::set_header).
@@ -380,8 +381,8 @@ impl Request {
         self.edit(|head| head.add(name.as_bytes(), value.as_ref()))
     }
 
-    /// Removes all header lines of this name, in any case; tells whether there was one. Lines that decide the
-    /// framing, the host or the connection stay.
+    /// Removes all header lines of this name, in any case; returns whether there was one. Lines that decide
+    /// the framing, the host or the connection stay.
     pub fn remove_header(&mut self, name: &str) -> bool {
         self.headers().get(name).is_some() && self.edit(|head| head.remove(name)).is_ok_and(|count| count > 0)
     }
@@ -406,7 +407,7 @@ impl Request {
         self.head().path()
     }
 
-    /// Returns the path without its escapes; what is not UTF-8 in it is replaced.
+    /// Returns the path without its escapes. Bytes that are not UTF-8 are replaced.
     pub fn decoded_path(&self) -> Cow<'_, str> {
         percent_decode_str(self.head().path()).decode_utf8_lossy()
     }
@@ -416,8 +417,8 @@ impl Request {
         self.head().query()
     }
 
-    /// Returns path and query as they were sent, without the host that a target in the absolute form has
-    /// before them (RFC 9112 §3.2.2).
+    /// Returns path and query as they were sent, without the host that an absolute target has before them
+    /// (RFC 9112 §3.2.2).
     pub fn path_and_query(&self) -> Cow<'_, str> {
         match (self.head().form(), self.query()) {
             (Form::Origin, _) => Cow::Borrowed(self.head().target()),
@@ -426,7 +427,7 @@ impl Request {
         }
     }
 
-    /// Returns names and values of the query, decoded.
+    /// Returns the names and values of the query, decoded.
     pub fn query_pairs(&self) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
         form_urlencoded::parse(self.query().unwrap_or_default().as_bytes())
     }
@@ -436,7 +437,7 @@ impl Request {
         self.query_pairs().find(|(key, _)| key == name).map(|(_, value)| value)
     }
 
-    /// Returns what the path has in the place of `{name}` or `{*name}` of the route's pattern, decoded.
+    /// Returns the value of `{name}` or `{*name}` of the route's pattern in the path, decoded.
     pub fn param(&self, name: &str) -> Option<Cow<'_, str>> {
         let head = self.head.as_deref()?;
         let place = head.names.as_ref()?.iter().position(|known| **known == *name)?;
@@ -456,7 +457,7 @@ impl Request {
         })
     }
 
-    /// Takes out the memory for the places of parameters, empty.
+    /// Takes the list of parameter positions, emptied, for reuse.
     pub(crate) fn take_params(&mut self) -> Vec<(u16, u16)> {
         let Some(head) = &mut self.head else { return Vec::new() };
         head.names = None;
@@ -465,14 +466,14 @@ impl Request {
         params
     }
 
-    /// Sets the places of parameters, and their names.
+    /// Sets the positions of the parameters, and their names.
     pub(crate) fn set_params(&mut self, params: Vec<(u16, u16)>, names: Option<&Rc<[Box<str>]>>) {
         if let Some(head) = &mut self.head {
             (head.params, head.names) = (params, names.map(Rc::clone));
         }
     }
 
-    /// Forgets the parameters of an earlier look-up.
+    /// Removes the parameters of an earlier look-up.
     pub(crate) fn forget_params(&mut self) {
         if let Some(head) = &mut self.head {
             head.params.clear();
@@ -490,7 +491,7 @@ impl Request {
         self.headers().get(name).and_then(|value| str::from_utf8(value).ok())
     }
 
-    /// Returns the host it is for, with its port if one was given.
+    /// Returns the host of the request, with its port if one was given.
     pub fn authority(&self) -> Option<&str> {
         self.head().authority()
     }
@@ -500,12 +501,12 @@ impl Request {
         &mut self.body
     }
 
-    /// Returns the body by itself, to be read by another task or sent on.
+    /// Returns the body, to be read by another task or forwarded.
     pub fn into_body(mut self) -> RequestBody {
         std::mem::take(&mut self.body)
     }
 
-    /// Puts another body in the place of the one there is, which is given out.
+    /// Replaces the body, and returns the previous one.
     pub fn replace_body(&mut self, body: RequestBody) -> RequestBody {
         std::mem::replace(&mut self.body, body)
     }
@@ -518,11 +519,11 @@ impl Request {
         self.body.bytes(bytes_max).await
     }
 
-    /// Returns the body, which is JSON, as a value; at most as long as the server's limits allow.
+    /// Reads the body as JSON into a value. The server's limits bound its length.
     ///
     /// # Errors
-    /// As [`bytes`](Self::bytes); [`BodyError::Json`]. Each is a response: `let value =
-    /// request.json().await?` in a handler that returns a `Result` answers 400, 408, 413 or 422 by itself.
+    /// As [`bytes`](Self::bytes); [`BodyError::Json`]. Each error is also a response:
+    /// `let value = request.json().await?` in a handler that returns a `Result` answers 400, 408, 413 or 422.
     #[cfg(feature = "json")]
     pub async fn json<T: DeserializeOwned>(&mut self) -> Result<T, BodyError> {
         let bytes = self.body.bytes(usize::MAX).await?;

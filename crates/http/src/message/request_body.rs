@@ -13,13 +13,13 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-/// The body of a request: pieces, received as they are asked for.
+/// The body of a request: pieces, received as the reader requests them.
 ///
-/// If it is dropped unread, the rest is discarded, or the connection is closed if the rest is long. If
-/// another task reads it, it ends with an error when the request is answered earlier.
+/// If it is dropped unread, the rest is discarded; if the rest is long, the connection is closed. If another
+/// task reads it, the read fails when the request is answered earlier.
 ///
-/// A body can also be made: of bytes (`RequestBody::from`), of a [stream](Self::stream), or of pieces that
-/// were read before with the rest [behind them](Self::replay).
+/// A program can also make a body: of bytes (`RequestBody::from`), of a [stream](Self::stream), or of pieces
+/// that were read before and the [rest](Self::replay).
 #[derive(Debug, Default)]
 pub struct RequestBody(Source);
 
@@ -37,9 +37,9 @@ type Pieces = Pin<Box<dyn Stream<Item = Result<Chunk, BodyError>>>>;
 struct Made {
     pieces: VecDeque<Chunk>,
     rest: Rest,
-    /// Bytes that are still to come of all of it, where that is known.
+    /// Bytes of it that are left, if known.
     left: Option<u64>,
-    /// Bytes that may still come.
+    /// Bytes that are still allowed.
     allowed: u64,
     allowed_at_first: usize,
     trailers: Trailers,
@@ -108,8 +108,8 @@ impl RequestBody {
         RequestBody(incoming.map_or(Source::Empty, Source::Received))
     }
 
-    /// Returns what the stream gives; `size` bytes, if that is known. The next piece is asked for when the
-    /// last is taken.
+    /// Makes a body of the stream's pieces; `size` is its length in bytes, if known. The next piece is
+    /// requested when the last was taken.
     pub fn stream<S>(size: Option<u64>, stream: S) -> RequestBody
     where
         S: Stream<Item = Result<Chunk, BodyError>> + 'static,
@@ -117,8 +117,8 @@ impl RequestBody {
         Made::body(VecDeque::new(), Rest::Stream(Box::pin(stream)), size)
     }
 
-    /// Pieces that were read already, and then the rest of the body they came from. The rest's trailers are
-    /// this body's.
+    /// Makes a body of pieces that were read already and the rest of their body. The trailers are those of
+    /// the rest.
     pub fn replay(pieces: impl IntoIterator<Item = Chunk>, rest: RequestBody) -> RequestBody {
         let pieces: VecDeque<Chunk> = pieces.into_iter().collect();
         let before: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
@@ -143,7 +143,7 @@ impl RequestBody {
     /// Returns the next piece; `None` at the end.
     ///
     /// # Errors
-    /// It breaks the protocol or its limits, comes too slowly, or the connection ended before it.
+    /// The body breaks the protocol or a limit, arrives too slowly, or the connection ended before its end.
     pub async fn next(&mut self) -> Option<Result<Chunk, BodyError>> {
         poll_fn(|context| self.poll(context)).await
     }
@@ -156,7 +156,7 @@ impl RequestBody {
         }
     }
 
-    /// Returns how many bytes are still to come, where that is known.
+    /// Returns the bytes that are left, if known.
     pub fn bytes_left(&self) -> Option<u64> {
         match &self.0 {
             Source::Empty => Some(0),
@@ -165,16 +165,16 @@ impl RequestBody {
         }
     }
 
-    /// Returns whether there is nothing to come, so that reading it would only find its end.
+    /// Returns whether nothing is left, so that a read would only find the end.
     pub fn is_empty(&self) -> bool {
         self.bytes_left() == Some(0)
     }
 
-    /// Takes at most so many bytes more; a later call can only lower it. Of a body that grows past it
-    /// [`next`](Self::next) tells [`BodyError::TooLong`].
+    /// Limits the bytes that are still taken; a later call can only lower the limit. If the body exceeds it,
+    /// [`next`](Self::next) returns [`BodyError::TooLong`].
     ///
     /// # Errors
-    /// [`BodyError::TooLong`] if the body is known to be longer: the answer is 413, and nothing of it is
+    /// [`BodyError::TooLong`] if the body is known to be longer. The answer is 413, and none of it is
     /// received.
     pub fn limit(&mut self, bytes_max: u64) -> Result<(), BodyError> {
         let at_first = usize::try_from(bytes_max).unwrap_or(usize::MAX);
@@ -194,8 +194,8 @@ impl RequestBody {
         }
     }
 
-    /// Asks no least rate of the client over HTTP/2: for calls in which both sides speak when they like. The
-    /// reader has a deadline of its own then.
+    /// Removes the minimum rate of an HTTP/2 client, for calls in which both sides send when they like. The
+    /// reader needs a deadline of its own then.
     pub fn take_time(&mut self) {
         match &mut self.0 {
             Source::Received(incoming) => incoming.take_time(),
@@ -208,7 +208,7 @@ impl RequestBody {
         }
     }
 
-    /// Returns the lines that came behind the body, once it has ended.
+    /// Returns the trailers, once the body has ended.
     pub fn trailers(&mut self) -> Vec<(String, Vec<u8>)> {
         match &mut self.0 {
             Source::Empty => Vec::new(),
@@ -223,7 +223,7 @@ impl RequestBody {
         }
     }
 
-    /// Returns all of it, if it is not longer than `bytes_max`.
+    /// Reads all of the body, if it is not longer than `bytes_max`.
     ///
     /// # Errors
     /// As [`next`](Self::next); [`BodyError::TooLong`].
@@ -267,7 +267,7 @@ impl<T: Into<Chunk>> From<T> for RequestBody {
 }
 
 impl From<RequestBody> for Body {
-    /// Returns what comes is sent on, with the trailers where the framing can carry them.
+    /// Makes a body that forwards this one, with the trailers if the framing can carry them.
     fn from(body: RequestBody) -> Body {
         match body.bytes_left() {
             Some(0) => Body::empty(),
@@ -277,7 +277,7 @@ impl From<RequestBody> for Body {
     }
 }
 
-/// A body as pieces, with its trailers last.
+/// A body as pieces, then its trailers.
 struct Forwarded(Option<RequestBody>);
 
 impl Stream for Forwarded {

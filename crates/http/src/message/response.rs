@@ -19,10 +19,10 @@ use std::fmt::{self, Write};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Types of content with a header line that needs no check.
+/// Media types with a header line that needs no check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContentType {
-    /// `text/html`; the document says its charset.
+    /// `text/html`; the document declares its charset.
     Html,
     /// `text/plain; charset=utf-8`
     Text,
@@ -59,13 +59,13 @@ impl ContentType {
 pub struct Response {
     pub(crate) status: Status,
     pub(crate) content_type: Option<ContentType>,
-    /// The connection is closed after it.
+    /// Whether the connection is closed after it.
     pub(crate) close: bool,
-    /// The body ends when the server stops.
+    /// Whether the body ends when the server stops.
     pub(crate) ends_on_stop: bool,
     pub(crate) fields: FieldBlock,
     pub(crate) body: Body,
-    /// Status, type, body and further lines are these; `fields` are lines besides.
+    /// Status, type, body and lines of a shared response; `fields` are additional lines.
     pub(crate) shared: Option<Rc<Prepared>>,
     /// The owner that gets a report of its end.
     pub(crate) on_sent: Option<Box<Watched>>,
@@ -105,7 +105,7 @@ impl Response {
         Response::new(page).content_type(ContentType::Html)
     }
 
-    /// Returns the value as JSON; 500 if it cannot be written as such.
+    /// Makes a response of this value as JSON; 500 if it cannot be serialised.
     #[cfg(feature = "json")]
     pub fn json(value: &(impl Serialize + ?Sized)) -> Response {
         let mut text = pool::buffer();
@@ -119,24 +119,24 @@ impl Response {
         }
     }
 
-    /// Makes a redirect: 301, 302, 303, 307 or 308. What no URI has, as spaces, control characters and bytes
-    /// beyond ASCII, is escaped in the location.
+    /// Makes a redirect: 301, 302, 303, 307 or 308. Bytes that a URI cannot have (spaces, control characters,
+    /// bytes beyond ASCII) are escaped in the location.
     ///
     /// # Errors
-    /// None today: so escaped, each location is a value that [`header`](Self::header) takes.
+    /// None today: an escaped location is always a value that [`header`](Self::header) takes.
     pub fn redirect(status: Status, location: &str) -> Result<Response, EncodeError> {
         Response::empty(status).header("Location", as_uri(location).as_bytes())
     }
 
-    /// Takes the client's offer to speak another protocol: 101, and then the connection is `takeover`'s: its
-    /// future runs to its end on the worker. What it panics with ends it, and is counted.
+    /// Accepts the client's offer of another protocol: sends 101, and hands the connection to `takeover`. Its
+    /// future runs to its end on the worker. A panic ends it, and is counted.
     ///
-    /// It is for the handler to see that [`Request::head`](crate::Request::head) offers an
-    /// [`upgrade`](crate::RequestHead::upgrade), and to which protocol; a client that offers none is told
-    /// 426. The request's body must have been read to its end, or 500 is answered.
+    /// The handler must check that [`Request::head`](crate::Request::head) offers an
+    /// [`upgrade`](crate::RequestHead::upgrade), and to which protocol. A client that offers none gets 426.
+    /// The request's body must have been read to its end; otherwise the answer is 500.
     ///
     /// # Errors
-    /// `protocol` is empty or has control characters in it.
+    /// `protocol` is empty or has control characters.
     pub fn upgrade<F, Fut>(protocol: &str, takeover: F) -> Result<Response, EncodeError>
     where
         F: FnOnce(Upgraded) -> Fut + 'static,
@@ -151,7 +151,7 @@ impl Response {
         Ok(Response::new(Body(Inner::Switch(switch))).status(Status::SWITCHING_PROTOCOLS))
     }
 
-    /// Makes a response that was encoded before.
+    /// Makes a response from one that was prepared before.
     #[inline]
     pub fn shared(shared: &Shared) -> Response {
         let mut response = Response::empty(shared.0.status);
@@ -178,9 +178,9 @@ impl Response {
     /// Adds a header line.
     ///
     /// # Errors
-    /// The name is not a token, the value has control characters in it, or the line is one that follows from
-    /// the body and the connection (`Content-Length`, `Connection`, …). So a value that came from a client
-    /// cannot become a header line of its own.
+    /// The name is not a token, the value has control characters, or the line is one that follows from the
+    /// body and the connection (`Content-Length`, `Connection`, …). So a value from a client cannot become a
+    /// header line of its own.
     pub fn header(
         mut self,
         name: impl AsRef<[u8]>,
@@ -190,7 +190,7 @@ impl Response {
         Ok(self)
     }
 
-    /// Adds a header line behind those of its name.
+    /// Adds a header line after those of its name.
     ///
     /// # Errors
     /// As [`header`](Self::header).
@@ -210,11 +210,11 @@ impl Response {
         Ok(())
     }
 
-    /// Makes it a 426 that names the protocols it asks for, as that status needs (RFC 9110 §15.5.22). Over
+    /// Makes it a 426 that names the required protocols, as that status demands (RFC 9110 §15.5.22). Over
     /// HTTP/2, which has no upgrade, they are left out.
     ///
     /// # Errors
-    /// `protocols` is empty or has control characters in it.
+    /// `protocols` is empty or has control characters.
     pub fn upgrade_required(mut self, protocols: impl AsRef<[u8]>) -> Result<Response, EncodeError> {
         self.own();
         self.status = Status::UPGRADE_REQUIRED;
@@ -223,8 +223,8 @@ impl Response {
         Ok(self)
     }
 
-    /// Adds header lines that were checked before, behind those there are. Where the first line of a response
-    /// is a `Date`, the server adds no date of its own: that is for answers that were made elsewhere.
+    /// Adds checked header lines after the present ones. If the first line of a response is a `Date`, the
+    /// server adds no date: that is for answers of another origin.
     pub fn add_lines(&mut self, lines: &FieldBlock) {
         self.own();
         if self.fields.bytes().is_empty() {
@@ -236,20 +236,20 @@ impl Response {
         }
     }
 
-    /// Puts one header line in place of all of its name.
+    /// Replaces all header lines of this name by one.
     ///
     /// # Errors
     /// As [`header`](Self::header).
     pub fn set_header(&mut self, name: &str, value: impl AsRef<[u8]>) -> Result<(), EncodeError> {
         if self.header_value(name).is_some() {
-            // A line that may not be written changes nothing.
+            // An invalid line changes nothing.
             FieldBlock::new().push(name.as_bytes(), value.as_ref())?;
             self.remove_header(name);
         }
         self.add_header(name, value)
     }
 
-    /// Removes all header lines of this name, in any case; tells whether there was one.
+    /// Removes all header lines of this name, in any case; returns whether there was one.
     pub fn remove_header(&mut self, name: &str) -> bool {
         if self.header_value(name).is_none() {
             return false;
@@ -263,7 +263,7 @@ impl Response {
     }
 
     /// Returns the value of the first header line of this name, in any case. Lines that follow from the body
-    /// and the connection are not there yet.
+    /// and the connection are not present yet.
     pub fn header_value(&self, name: &str) -> Option<&[u8]> {
         if let Some(kind) = self.own_content_type()
             && name.eq_ignore_ascii_case("content-type")
@@ -274,12 +274,12 @@ impl Response {
         shared.or_else(|| self.fields.get(name))
     }
 
-    /// Returns the type that stands in no line of its own.
+    /// Returns the content type, if it has no header line of its own.
     fn own_content_type(&self) -> Option<ContentType> {
         self.shared.as_deref().map_or(self.content_type, |shared| shared.content_type)
     }
 
-    /// Returns the header lines, but for those that follow from the body and the connection.
+    /// Returns the header lines, except those that follow from the body and the connection.
     pub fn headers(&self) -> impl Iterator<Item = Field<'_>> {
         let shared = self.shared.as_deref();
         let of_type = self
@@ -291,7 +291,7 @@ impl Response {
             .chain(self.fields.iter())
     }
 
-    /// Makes the response its own for a change; it shares nothing afterwards but the bytes of the body.
+    /// Copies a shared response, so that it can be changed. Only the bytes of the body stay shared.
     #[inline]
     fn own(&mut self) {
         if self.shared.is_some() {
@@ -304,7 +304,7 @@ impl Response {
         let Some(shared) = self.shared.take() else { return };
         let lines = std::mem::replace(&mut self.fields, shared.fields.clone());
         for line in lines.iter() {
-            // These lines have been valid before.
+            // These lines were valid before.
             let _ = self.fields.push(line.name, line.value);
         }
         self.status = shared.status;
@@ -320,22 +320,21 @@ impl Response {
         &self.body
     }
 
-    /// Takes the body out, to be looked at or changed, and leaves none.
+    /// Takes the body out, and leaves an empty one.
     pub fn take_body(&mut self) -> Body {
         self.own();
         std::mem::replace(&mut self.body, Body::empty())
     }
 
-    /// Puts this body in the place of the one there is.
+    /// Replaces the body.
     pub fn set_body(&mut self, body: impl Into<Body>) {
         self.own();
         self.body = body.into();
     }
 
-    /// Calls `tell` once, when all of the response has been given to the kernel, or when no more of it will
-    /// be.
+    /// Calls `tell` once, when the kernel has all of the response, or when no more of it will be sent.
     ///
-    /// A handler is long over by then, so this is where what was sent is counted and logged. It costs an
+    /// The handler has ended long before, so this is the place to count and log what was sent. It costs one
     /// allocation. A second call replaces the first.
     #[must_use]
     pub fn on_sent(self, tell: impl FnOnce(&Sent) + 'static) -> Response {
@@ -349,27 +348,27 @@ impl Response {
         self
     }
 
-    /// Ends the body, as though its stream had ended, when the server stops: for a stream of events that has
-    /// no end of its own. A body of the type `text/event-stream` does so without being told.
+    /// Ends the body when the server stops, as if its stream had ended: for an event stream, which has no end
+    /// of its own. A body of the type `text/event-stream` does so by default.
     #[must_use]
     pub fn ends_on_stop(mut self) -> Response {
         self.ends_on_stop = true;
         self
     }
 
-    /// Has the connection closed behind it.
+    /// Closes the connection after the response.
     pub fn close(mut self) -> Response {
         self.close = true;
         self
     }
 
-    /// Returns whether the body is made while it is sent.
+    /// Returns whether the body is a stream.
     #[inline]
     pub(crate) fn streams(&self) -> bool {
         matches!(self.body.0, Inner::Stream(_))
     }
 
-    /// Returns the length of the body, where all of it is in memory; a shared response stays shared.
+    /// Returns the length of the body, if all of it is in memory. A shared response stays shared.
     pub(crate) fn body_len(&self) -> u64 {
         let chunk = match (&self.shared, &self.body.0) {
             (Some(shared), _) => shared.body.as_ref(),
@@ -385,8 +384,8 @@ impl Response {
         matches!(self.body.0, Inner::File(_))
     }
 
-    /// Returns the body of a response that neither streams nor is a file: taken out, or another owner of what
-    /// is shared.
+    /// Returns the body of a response that is neither a stream nor a file: taken out, or another reference to
+    /// a shared one.
     pub(crate) fn whole_body(&mut self) -> Option<Chunk> {
         if let Some(shared) = &self.shared {
             return shared.body.as_ref().map(Chunk::duplicate);
@@ -403,15 +402,15 @@ impl Response {
         matches!(self.body.0, Inner::Switch(_))
     }
 
-    /// Returns the same, unless it takes an offer that was not made (`offered`), or before the request is
-    /// `complete`.
+    /// Returns the response. It is replaced by an error if it accepts an offer that was not made (`offered`),
+    /// or accepts it before the request is `complete`.
     #[cold]
     pub(crate) fn if_it_may_switch(self, offered: bool, complete: bool) -> Response {
         match (offered, complete) {
             (true, true) => self,
             // The answer names the protocol (RFC 9110 §15.5.22).
             (false, _) => self.status(Status::UPGRADE_REQUIRED),
-            // A mistake of the handler.
+            // A bug of the handler.
             (true, false) => refusal(Status::INTERNAL_SERVER_ERROR),
         }
     }
@@ -429,8 +428,8 @@ impl Response {
     }
 }
 
-/// Returns a location in which what no URI has (RFC 3986 §2) is escaped: clients send some of it all the
-/// same, and a value that a program has put in may have any.
+/// Returns a location in which bytes that a URI cannot have (RFC 3986 §2) are escaped. Clients send some of
+/// them nevertheless, and a program may put in any.
 pub fn as_uri(location: &str) -> Cow<'_, str> {
     let is_odd = |byte: u8| !byte.is_ascii_graphic() || matches!(byte, b'"' | b'<' | b'>');
     if !location.bytes().any(is_odd) {
@@ -454,19 +453,20 @@ impl fmt::Debug for Response {
     }
 }
 
-/// A response made once and sent many times: make it in a worker's state, and answer [`Response::shared`].
+/// A response that is made once and sent many times: make it in a worker's state, and answer
+/// [`Response::shared`].
 ///
-/// What a connection writes for it is kept with it, so that sending it again is a copy of ready bytes with
-/// the date and the lines of the single response put in.
+/// The encoded response is kept with it (without a large body), so sending it again copies ready bytes, and
+/// inserts the date and the lines of the single response.
 #[derive(Clone, Debug)]
 pub struct Shared(pub(crate) Rc<Prepared>);
 
 impl Shared {
-    /// Prepares it. A body that is a stream can be sent only once, and a file is sent from where it is: they
-    /// are refused.
+    /// Prepares the response. A stream, which can be sent only once, and a file, which is sent from the page
+    /// cache, are refused.
     ///
     /// # Errors
-    /// The response is given back.
+    /// Returns the response unchanged.
     pub fn new(response: Response) -> Result<Shared, Response> {
         if response.shared.is_some() || response.on_sent.is_some() {
             return Err(response);
@@ -494,18 +494,18 @@ pub(crate) struct Prepared {
     pub(crate) status: Status,
     pub(crate) content_type: Option<ContentType>,
     pub(crate) fields: FieldBlock,
-    /// Static or shared bytes.
+    /// The body: static or shared bytes.
     pub(crate) body: Option<Chunk>,
     pub(crate) close: bool,
-    /// A response as it was encoded before.
+    /// The response as it was encoded before, without a large body.
     pub(crate) ready: OnceCell<ReadyHead>,
 }
 
-/// A head as a protocol writes it, kept by what it was made from.
+/// A head, and a small body after it, as a protocol encodes them. The parts they were made from keep it.
 #[derive(Debug)]
 pub(crate) struct ReadyHead {
     pub(crate) text: Vec<u8>,
-    /// Header lines of the single response are inserted here.
+    /// Position at which header lines of the single response are inserted.
     pub(crate) lines_at: usize,
 }
 
@@ -637,7 +637,7 @@ impl<T: Serialize> IntoResponse for Json<T> {
 
 impl IntoResponse for BodyError {
     fn into_response(self) -> Response {
-        // Why the server cannot store a file is not the client's business.
+        // The client need not know why the server cannot store a file.
         let text = match &self {
             BodyError::Store(_) => "500 Internal Server Error\n".to_owned(),
             other => format!("{other}\n"),

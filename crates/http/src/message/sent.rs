@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 pub struct Sent {
     /// Bytes of the body that the kernel has taken.
     pub body_bytes: u64,
-    /// From the arrival of the request's head to now.
+    /// Time from the arrival of the request's head to the end.
     pub took: Duration,
-    /// When that was.
+    /// When the response ended.
     pub ended: Instant,
-    /// How it ended.
+    /// How the response ended.
     pub outcome: Outcome,
 }
 
@@ -24,7 +24,7 @@ pub struct Sent {
 pub enum Outcome {
     /// All of it was sent.
     Complete,
-    /// The client closed or reset the connection before.
+    /// The client closed or reset the connection before the end.
     ClientGone,
     /// The client took too little of it in time.
     TooSlow,
@@ -35,18 +35,18 @@ pub enum Outcome {
     Dropped,
 }
 
-/// Takes the report of the end of a response.
+/// Receives the report of the end of a response.
 ///
-/// A closure of `&Sent` is one. A type of its own can keep what a report needs in a box that is used again:
-/// [`Response::report_to`](crate::Response::report_to) costs no allocation then.
+/// A closure of `&Sent` implements it. A type of its own can keep the data of a report in a reused box, so
+/// that [`Response::report_to`](crate::Response::report_to) costs no allocation.
 pub trait OnSent {
-    /// Returns when the head of the request had come, if that was noted: [`Sent::took`] counts from here.
-    /// Otherwise the server reads the clock.
+    /// Returns when the head of the request arrived, if the owner recorded it: [`Sent::took`] counts from
+    /// there. Otherwise the server reads the clock.
     fn began(&self) -> Option<Instant> {
         None
     }
 
-    /// Takes the report.
+    /// Receives the report.
     fn sent(self: Box<Self>, sent: &Sent);
 }
 
@@ -56,8 +56,8 @@ impl<F: FnOnce(&Sent)> OnSent for F {
     }
 }
 
-/// A response with an owner that gets its report. Once it has [begun](Self::begin), the owner gets one also
-/// where this is dropped.
+/// A response with an owner that gets a report. Once it has [begun](Self::begin), the owner also gets one if
+/// this is dropped.
 pub(crate) struct Watched {
     tell: Option<Box<dyn OnSent>>,
     began: Option<Instant>,
@@ -86,7 +86,7 @@ fn take() -> Option<Box<Watched>> {
 
 /// Keeps a box for reuse. It owns nothing.
 fn give(mut watched: Box<Watched>) {
-    // Not while the thread ends.
+    // Fails while the thread ends.
     let Ok(count) = FREE_COUNT.try_with(Cell::get) else { return };
     if count < KEPT {
         let _ = FREE.try_with(|free| {
@@ -108,14 +108,14 @@ impl Watched {
         }
     }
 
-    /// The response has `body_bytes`, of a request of this moment, if the owner knows of none.
+    /// Records that sending begins: the size of the body, and the time of the request, if the owner has none.
     pub(crate) fn begin(&mut self, began: Option<Instant>, body_bytes: u64) {
         let known = self.tell.as_deref().and_then(OnSent::began).or(began);
         self.began = Some(known.unwrap_or_else(Instant::now));
         self.body_bytes = body_bytes;
     }
 
-    /// Reports how it ended.
+    /// Reports how the response ended.
     pub(crate) fn end(mut self: Box<Self>, outcome: Outcome) {
         self.tell(outcome);
         give(self);
@@ -136,7 +136,7 @@ impl Drop for Watched {
     }
 }
 
-/// Responses on their way, in the order of their requests: most often none, and then a word without memory.
+/// Responses being sent, in the order of their requests. It is usually empty, and then takes one word.
 #[derive(Default)]
 pub(crate) struct WatchedList {
     /// The last one; each has the one before it.
@@ -154,7 +154,7 @@ impl WatchedList {
         self.last.is_none()
     }
 
-    /// Reports all, the first one first, and leaves none.
+    /// Reports all responses, the first one first, and empties the list.
     pub(crate) fn end(&mut self, outcome: Outcome, are_counted: bool) {
         let mut first = None;
         let mut rest = self.last.take();

@@ -1,7 +1,7 @@
-//! What a request says, as typed values: parameters of the path, the query, forms, cookies.
+//! The contents of a request as typed values: path parameters, query, forms, cookies.
 //!
 //! Each is a method, for handlers that take the whole request; `server/extract.rs` has the same as arguments
-//! of a handler. `?` answers what is wrong.
+//! of a handler. With `?`, an error is the answer.
 
 use super::{BodyError, Rejection, Request};
 use std::fmt;
@@ -14,10 +14,10 @@ const FORM: &str = "application/x-www-form-urlencoded";
 const JSON: &str = "application/json";
 
 impl Request {
-    /// Returns what the path has in the place of `{name}`, as a value.
+    /// Returns the value of `{name}` in the path, converted to a type.
     ///
     /// # Errors
-    /// The route has no such parameter, or it is no such value: 400 with `?`.
+    /// The route has no such parameter, or its value cannot be converted: 400 with `?`.
     ///
     /// ```
     /// use ringroad_http::{Rejection, Request, Server, get};
@@ -38,12 +38,12 @@ impl Request {
         self.header("content-type").map(|line| line.split(';').next().unwrap_or_default().trim())
     }
 
-    /// Returns whether the body says to be of this media type, whatever its parameters are.
+    /// Returns whether the body declares this media type, whatever its parameters are.
     pub fn is_of_type(&self, media_type: &str) -> bool {
         self.media_type().is_some_and(|told| told.eq_ignore_ascii_case(media_type))
     }
 
-    /// Returns whether the body says to be JSON: `application/json`, or `application/…+json` (RFC 6839).
+    /// Returns whether the body declares JSON: `application/json`, or `application/…+json` (RFC 6839).
     pub fn is_json(&self) -> bool {
         self.media_type().is_some_and(|told| {
             let told = told.to_ascii_lowercase();
@@ -67,14 +67,14 @@ impl Request {
         self.cookies().find(|(known, _)| *known == name).map(|(_, value)| value)
     }
 
-    /// Refuses a body that does not say to be JSON. A page of another site can make a browser send JSON under
-    /// the type of a form, but not under this one without being asked.
+    /// Refuses a body that does not declare JSON. A page of another site can make a browser send JSON as a
+    /// form without permission, but not with this type.
     #[cfg(feature = "json")]
     pub(crate) fn must_be_json(&self) -> Result<(), BodyError> {
         if self.is_json() { Ok(()) } else { Err(BodyError::Type(JSON)) }
     }
 
-    /// Receives text: at most as long as the server's limits allow.
+    /// Receives text; the server's limits bound its length.
     ///
     /// # Errors
     /// As [`bytes`](Self::bytes); [`BodyError::NotText`] (400).
@@ -94,7 +94,7 @@ mod values {
         /// or the value of the only one.
         ///
         /// # Errors
-        /// They are no such value: 400 with `?`.
+        /// They cannot be converted: 400 with `?`.
         ///
         /// ```
         /// use ringroad_http::{Rejection, Request, Server, get};
@@ -113,7 +113,7 @@ mod values {
         /// times is a `Vec` with `#[serde(default)]`, one that may be missing an `Option`.
         ///
         /// # Errors
-        /// It has not what the struct expects: 400 with `?`.
+        /// The query does not match the struct: 400 with `?`.
         pub fn query_as<T: DeserializeOwned>(&self) -> Result<T, Rejection> {
             serde_html_form::from_str(self.query().unwrap_or_default()).map_err(Rejection::query)
         }
@@ -122,8 +122,8 @@ mod values {
         /// at most as long as the server's limits allow.
         ///
         /// # Errors
-        /// [`BodyError::Type`] (415) if it is of another type, [`BodyError::Form`] (422) if it is not the
-        /// value; else as [`bytes`](Self::bytes).
+        /// [`BodyError::Type`] (415) for another media type, [`BodyError::Form`] (422) if it cannot be
+        /// converted; else as [`bytes`](Self::bytes).
         pub async fn form<T: DeserializeOwned>(&mut self) -> Result<T, BodyError> {
             if !self.is_of_type(FORM) {
                 return Err(BodyError::Type(FORM));
@@ -132,12 +132,11 @@ mod values {
             serde_html_form::from_bytes(&bytes).map_err(|why| BodyError::Form(why.to_string()))
         }
 
-        /// Receives JSON as [`json`](Self::json) does, from a body that says to be JSON. A page of another
-        /// site can make a browser send JSON under the type of a form, but not under this one without being
-        /// asked.
+        /// Receives JSON as [`json`](Self::json) does, from a body that declares JSON. A page of another site
+        /// can make a browser send JSON as a form without permission, but not with this type.
         ///
         /// # Errors
-        /// [`BodyError::Type`] (415) if it says something else; else as [`json`](Self::json).
+        /// [`BodyError::Type`] (415) for another media type; else as [`json`](Self::json).
         pub async fn json_only<T: DeserializeOwned>(&mut self) -> Result<T, BodyError> {
             self.must_be_json()?;
             self.json().await

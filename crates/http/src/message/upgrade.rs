@@ -1,8 +1,7 @@
-//! A connection that speaks another protocol from now on: handed over, with what was received and not used.
+//! A connection that is handed over to another protocol, with the bytes that were received and not used.
 //!
-//! The handler answers [`Response::upgrade`](crate::Response::upgrade); what is done with the connection is
-//! the user's. Whether the client offered that is decided where the answer is written
-//! (`server/connection.rs`).
+//! The handler answers [`Response::upgrade`](crate::Response::upgrade); the user's code runs the protocol.
+//! Whether the client offered it is checked where the answer is written (`server/connection.rs`).
 
 use super::connection::{ConnectionHost, Stopping};
 use crate::transport::Transport;
@@ -12,9 +11,8 @@ use std::rc::Rc;
 
 /// A connection after `101 Switching Protocols`. Dropping it closes it.
 ///
-/// It still counts as one of the server's: its worker counts it among its connections, and a server that
-/// stops waits for it as long as [`Server::upgraded_grace`](crate::Server::upgraded_grace) says. HTTP's
-/// deadlines are over for it.
+/// It still counts as one of its worker's connections. A stopping server waits for it as long as
+/// [`Server::upgraded_grace`](crate::Server::upgraded_grace) allows. HTTP's deadlines do not apply to it.
 pub struct Upgraded {
     stream: Transport,
     read: Vec<u8>,
@@ -26,13 +24,13 @@ impl Upgraded {
         Upgraded { stream, read, host }
     }
 
-    /// Becomes ready when the server stops: time to say good-bye in the new protocol.
+    /// Becomes ready when the server stops: time to close the session of the new protocol.
     pub fn stopping(&self) -> Stopping {
         Stopping::new(Some(Rc::clone(&self.host)))
     }
 
-    /// Returns the connection, and the bytes that came behind the request and belong to the new protocol:
-    /// what is received next comes behind them.
+    /// Returns the connection, and the bytes after the request, which belong to the new protocol. Bytes
+    /// received from the connection follow them.
     pub fn into_parts(self) -> (Transport, Vec<u8>) {
         (self.stream, self.read)
     }
@@ -44,10 +42,10 @@ impl fmt::Debug for Upgraded {
     }
 }
 
-/// Does something with a connection, until it is over.
+/// Runs the protocol on a connection, until it ends.
 pub(crate) type Takeover = Box<dyn FnOnce(Upgraded) -> Pin<Box<dyn Future<Output = ()>>>>;
 
-/// The body of an answer of 101: none, but what follows it.
+/// The body of a 101 answer: the code that takes the connection over.
 pub(crate) struct Switch {
     pub(crate) protocol: Box<str>,
     pub(crate) takeover: Takeover,

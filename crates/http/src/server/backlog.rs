@@ -1,7 +1,7 @@
-//! What a worker does with its listener at the end: connections that were made and not accepted.
+//! The end of a worker's listener: connections that were established and not accepted.
 //!
-//! A listener that is just closed resets every connection in its backlog, while their clients were told that
-//! they are connected, and may have sent their requests.
+//! Closing a listener resets every connection in its backlog, although their clients have seen the connection
+//! established, and may have sent requests.
 
 use super::worker::Worker;
 use crate::counters::add;
@@ -15,25 +15,25 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How long a listener is kept where another one gets its clients: a handshake takes one round trip, and its
-/// client is connected before the server learns of it. Also on this machine a packet that has found the
-/// listener may be under way on another processor.
+/// How long a listener is kept if another one takes over its clients. A TCP handshake takes one round trip,
+/// and the client is connected before the server learns of it. On one machine too, a packet that has found
+/// the listener may be in progress on another processor.
 const HANDSHAKE: Duration = Duration::from_millis(200);
 
-/// The index of an interface that no machine has: the kernel counts them from one.
+/// An interface index that no machine has: the kernel numbers interfaces from one.
 const NO_INTERFACE: NonZeroU32 = NonZeroU32::new(i32::MAX.unsigned_abs()).unwrap();
 
-/// `BPF_RET | BPF_K`, of no bytes (bpf(4)): a filter that takes no packet.
+/// `BPF_RET | BPF_K` with zero bytes (bpf(4)): a filter that drops every packet.
 const DROP_ALL: u16 = 0x06;
 
 impl Worker {
-    /// Serves connections that were made and not accepted, and closes the listener. Where the socket closes
-    /// it lets none in any more.
+    /// Serves the connections in the backlog, and closes the listener. If this closes the socket itself, it
+    /// first stops admitting connections.
     ///
-    /// Where another worker of this process has the socket now, it is emptied once, too: io_uring waits on a
-    /// socket exclusively, so a connection wakes one accept of those that wait. If that is the one which is
-    /// being cancelled, the wake is lost, and the other accepts learn of the connection only with the next
-    /// one (seen on Linux 6.18). A connection that comes after the cancel wakes the others.
+    /// If another worker of this process has the socket now, the backlog is emptied once as well. io_uring
+    /// waits on a socket exclusively, so a connection wakes one of the waiting accepts. If that is the one
+    /// being cancelled, the wake is lost, and the other accepts notice the connection only with the next one
+    /// (seen on Linux 6.18). A connection that arrives after the cancel wakes the others.
     pub(super) async fn empty_backlog(self: &Rc<Worker>, listener: Listener) {
         let goes_on = self.handle.is_leaving();
         if !goes_on && !listener.is_ours() {
@@ -47,9 +47,9 @@ impl Worker {
         }
         let is_hidden = domain != Domain::UNIX && hide(&listener).is_ok();
         if !is_hidden {
-            // From here on the listener hears nothing (SO_ATTACH_FILTER, socket(7)): a client that knocks now
-            // gets no answer until it is closed, and then learns that nothing listens here. Refused, the gap
-            // is a few microseconds wide.
+            // From here on the listener receives no packets (SO_ATTACH_FILTER, socket(7)). A new client gets
+            // no answer until the listener is closed, and is then refused. If the filter is refused, a gap of
+            // a few microseconds remains.
             let _ = listener.attach_filter(&[SockFilter::new(DROP_ALL, 0, 0, 0)]);
         }
         self.take_backlog(&listener, domain);
@@ -60,7 +60,7 @@ impl Worker {
                     self.take_backlog(listener.get_ref(), domain);
                 }
             };
-            // The time is over, or it cannot be waited for.
+            // The time has passed, or there is no timer.
             let _ = timeout(HANDSHAKE, handshakes).await;
             self.take_backlog(listener.get_ref(), domain);
         }
@@ -68,7 +68,7 @@ impl Worker {
 
     fn take_backlog(self: &Rc<Worker>, listener: &Socket, domain: Domain) {
         while let Ok((socket, _)) = listener.accept() {
-            // Failing, it is closed.
+            // On an error the connection is closed.
             if let Ok(stream) = Transport::from_accepted(socket, domain) {
                 add(&self.counts().accepted, 1);
                 self.begin_here(stream);
@@ -77,8 +77,8 @@ impl Worker {
     }
 }
 
-/// Lets no further handshake find a TCP listener: what comes now is for another listener at an address that
-/// covers its own, or is refused. A handshake that has begun goes on, and its connection comes to this one.
+/// Hides a TCP listener from further handshakes: they reach another listener at an address that covers this
+/// one's, or are refused. A handshake that has begun continues, and its connection comes to this listener.
 ///
 /// The listener is bound to an interface that does not exist (SO_BINDTOIFINDEX, Linux 5.1). The kernel looks
 /// for listeners by interface, and for connections by that of their first packet.
@@ -86,7 +86,7 @@ impl Worker {
 /// # Errors
 /// EPERM before Linux 5.7 without CAP_NET_RAW, and for a listener that is bound to an interface already.
 fn hide(listener: &Socket) -> io::Result<()> {
-    // The option is the same for both families.
+    // The option is the same for both address families.
     listener.bind_device_by_index_v4(Some(NO_INTERFACE))
 }
 
@@ -118,7 +118,7 @@ mod tests {
         let (before, mut after) = {
             let before = TcpStream::connect(address(&own)).unwrap();
             if let Err(why) = hide(&own) {
-                // What is done instead is seen by the tests of servers that end.
+                // The tests of stopping servers cover the fallback.
                 return eprintln!("skipped: a listener cannot be hidden here: {why}");
             }
             (before, TcpStream::connect(address(&own)).unwrap())

@@ -1,9 +1,9 @@
-//! Boxes of one type that are used again.
+//! A list of boxes of one type for reuse.
 
 use std::cell::{Cell, RefCell};
 use std::pin::Pin;
 
-/// Used boxes.
+/// Free boxes.
 pub(super) struct FreeList<T> {
     /// The box that was returned last: most often the next one that is taken.
     hot: Cell<Option<Pin<Box<T>>>>,
@@ -39,7 +39,7 @@ impl<T> FreeList<T> {
 
     #[cold]
     fn put_cold(&self, one: Pin<Box<T>>) {
-        // What is not kept is dropped with nothing borrowed.
+        // A box that is not kept is dropped after the borrow has ended.
         let mut one = Some(one);
         let mut free = self.cold.borrow_mut();
         if free.len() < KEPT {

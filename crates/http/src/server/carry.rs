@@ -1,13 +1,13 @@
-//! Input of a connection that is not used up: the beginning of a head, or what waits behind an answer.
+//! Unused input of a connection: the beginning of a head, or requests behind an answer.
 
-/// Bytes for the next look; most often none, which take no memory but a word.
+/// Bytes for the next parse; usually none, which takes one word of memory.
 #[derive(Default)]
 pub(super) struct Carry(Option<Box<Carried>>);
 
 /// INVARIANT: `at` is before the end of `bytes`.
 struct Carried {
     bytes: Vec<u8>,
-    /// What is before it is used up.
+    /// Bytes before this index are used.
     at: usize,
 }
 
@@ -17,30 +17,30 @@ impl Carry {
         self.0.is_none()
     }
 
-    /// Bytes of memory it holds.
+    /// Returns the bytes of memory that it holds.
     #[inline]
     pub(super) fn held(&self) -> usize {
         self.0.as_ref().map_or(0, |carried| carried.bytes.capacity())
     }
 
-    /// Returns what is not used up.
+    /// Returns the unused bytes.
     pub(super) fn rest(&self) -> &[u8] {
         self.0.as_ref().and_then(|carried| carried.bytes.get(carried.at..)).unwrap_or_default()
     }
 
-    /// Takes the bytes out, with where those begin that are not used up.
+    /// Takes the bytes out, and the index of the first unused one.
     pub(super) fn take(&mut self) -> (Vec<u8>, usize) {
         self.0.take().map_or((Vec::new(), 0), |carried| (carried.bytes, carried.at))
     }
 
-    /// Keeps what is left of `bytes` from `at` on.
+    /// Keeps the bytes of `bytes` from index `at` on.
     pub(super) fn keep(&mut self, mut bytes: Vec<u8>, mut at: usize) {
         if at >= bytes.len() {
             self.0 = None;
             return;
         }
         if at > bytes.len() / 2 {
-            // So that moving what is left costs no more than what is used.
+            // Moving the rest costs no more than the used part.
             bytes.drain(..at);
             at = 0;
         }

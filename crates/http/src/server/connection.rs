@@ -1,11 +1,11 @@
-//! One connection: receive, understand, answer, send; again.
+//! One connection: receive, parse, answer, send, repeat.
 //!
-//! The task is small, because most connections are idle most of the time: what it holds then is the stream,
-//! the state of the protocol, and the beginning of a head if one has come. Requests that are there together
-//! are answered into one buffer and sent together. Whatever needs more than one look at a handler (its answer
-//! is not ready, it reads a body, it sends a large one) is boxed: [`exchange`](super::exchange).
+//! The task is small, because most connections are idle most of the time. Then it holds the stream, the state
+//! of the protocol, and perhaps the beginning of a head. Requests that arrived together are answered into one
+//! buffer and sent together. A request that needs more than one poll of its handler is boxed (its answer is
+//! not ready, it reads a body, or it sends a large one): [`exchange`](super::exchange).
 //!
-//! Start at [`serve`]; what is said is decided in [`Connection::work`].
+//! Start at [`serve`]; [`Connection::work`] decides what is answered.
 
 use super::carry::Carry;
 use super::exchange::{AfterExchange, Client, Exchange, Written, ends_on_stop};
@@ -40,13 +40,13 @@ pub(crate) struct Connection {
     pub(super) requests: Requests,
     pub(super) carry: Carry,
     requests_left: u32,
-    /// What is carried is not enough to go on with.
+    /// The carried input is incomplete: more must be received.
     pub(super) starved: bool,
-    /// What comes is the rest of a body that is not read; its request is answered.
+    /// Whether input is the rest of an unread body, and its request was answered.
     pub(super) skipping: bool,
     /// The client did not take the last batch of answers at once.
     slow: bool,
-    /// The answers being sent with handlers to be told.
+    /// Answers being sent with handlers that want a report.
     pub(super) batch: WatchedList,
 }
 
@@ -68,14 +68,14 @@ impl Drop for SeatGuard {
 /// How a connection ends after its last answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// Closed: the client has said that it sends no more.
+    /// Closes at once: the client sends no more.
     Close,
-    /// Our side is shut down, and what the client still sends is thrown away for a while: closing on unread
-    /// bytes makes the kernel reset the connection and destroy the answer on its way (RFC 9112 §9.6).
+    /// Shuts our side down, and drops further input for a while. Closing with unread bytes would make the
+    /// kernel reset the connection, and destroy the answer on its way (RFC 9112 §9.6).
     Linger,
 }
 
-/// What is known of a request while it is answered.
+/// Facts about a request while it is answered.
 struct Asked {
     reply: ReplyTo,
     incoming: Option<Rc<Incoming>>,
@@ -90,33 +90,33 @@ enum Fate {
     Http2,
 }
 
-/// What comes of a look at the input.
+/// Result of processing the input.
 pub(super) enum Step {
     /// More is needed.
     Receive,
-    /// These answers are to be sent.
+    /// Send these answers.
     Send(Vec<u8>),
-    /// So many bytes of these have gone, and the rest is to be sent.
+    /// This many bytes of the answers were sent: send the rest.
     SendRest(Vec<u8>, usize),
-    /// And they are the last.
+    /// Send these answers, which are the last.
     Last(Vec<u8>, Ending),
-    /// One that takes longer, behind these answers.
+    /// Send these answers, then run a request that takes longer.
     Exchange(Vec<u8>, Box<Exchange>),
-    /// The client sends no more, or receiving failed.
+    /// The client has ended its side, or receiving failed.
     Over(Option<ringroad_engine::Error>),
     /// The client began with the preface of HTTP/2.
     Http2,
 }
 
-/// Serves a connection to its end. Every error is its end, and concerns no other.
+/// Serves a connection to its end. An error ends it, and affects no other connection.
 ///
-/// Not an `async fn`: that would keep room for its argument twice. Nothing that is large is alive while it
-/// waits, and what is rare is boxed.
+/// Not an `async fn`, which would reserve memory for its argument twice. Nothing large is alive while it
+/// waits, and rare cases are boxed.
 #[allow(clippy::manual_async_fn, reason = "see above")]
 pub(crate) fn serve(mut connection: Connection) -> impl Future<Output = ()> {
     async move {
         loop {
-            // In a block, so that nothing of it has a place in the task while it sends.
+            // In a block, so that none of its values take memory in the task while it sends.
             let sending = {
                 match (Turn { connection: &mut connection }).await {
                     Step::Send(out) => {
@@ -151,8 +151,7 @@ pub(crate) fn serve(mut connection: Connection) -> impl Future<Output = ()> {
     }
 }
 
-/// Receives, answers and sends as long as nothing has to wait but the receive. Ready with what else is to be
-/// done.
+/// Receives, answers and sends as long as only the receive has to wait. Ready with the next step.
 struct Turn<'c> {
     connection: &'c mut Connection,
 }
@@ -167,7 +166,7 @@ impl Future for Turn<'_> {
 }
 
 pin_project! {
-    /// A send, with whether it had to wait.
+    /// A send, and whether it had to wait.
     struct Timely<F> {
         #[pin]
         sending: F,
@@ -208,7 +207,7 @@ impl Connection {
         }
     }
 
-    /// Returns what it is made of, before anything was understood: its seat, its stream, and what has come.
+    /// Returns its parts before any request was parsed: seat, stream, and received bytes.
     pub(super) fn take_apart(self) -> (SeatGuard, Transport, Vec<u8>) {
         let read = self.carry.rest().to_vec();
         (self.guard, self.stream, read)
@@ -217,7 +216,7 @@ impl Connection {
     #[inline]
     fn turn(&mut self, context: &mut Context<'_>) -> Poll<Step> {
         loop {
-            // Whether the task is registered for what comes next, which holds until this returns.
+            // Whether the task is registered for the next bytes. That holds until this returns.
             let mut parked = false;
             let step = if self.starved {
                 match self.stream.poll_recv_parked(context) {
@@ -234,7 +233,7 @@ impl Connection {
             match step {
                 Step::Receive => {}
                 Step::Send(out) => match self.stream.try_write(&out) {
-                    // What happens nearly always on drivers that attempt.
+                    // The usual case on drivers that attempt.
                     Some(sent) if sent == out.len() => {
                         add(&self.guard.worker.counts().bytes_out, sent as u64);
                         self.guard.worker.keep_buffer(out);
@@ -253,13 +252,13 @@ impl Connection {
         }
     }
 
-    /// Sends the rest of a batch, behind `sent` bytes of it that went at once. False: the connection is over.
+    /// Sends the rest of a batch after the first `sent` bytes. Returns `false` if the connection is over.
     async fn send_rest_of(&mut self, out: Vec<u8>, sent: usize) -> bool {
         self.slow = true;
         add(&self.guard.worker.counts().bytes_out, sent as u64);
         let (mut out, mut sent, mut failed) = (out, sent, false);
         if out.len() - sent <= out.capacity() / 2 {
-            // The client may take long, and the memory of what it has taken is free now.
+            // The client may be slow, and the memory of the sent part can be freed now.
             let rest = out.get(sent..).unwrap_or_default().to_vec();
             pool::give_buffer(std::mem::replace(&mut out, rest));
             sent = 0;
@@ -290,7 +289,7 @@ impl Connection {
         true
     }
 
-    /// A batch of answers is sent from now on.
+    /// Records that a batch is being sent.
     #[inline]
     fn begin_send(&self, out: &Vec<u8>) {
         let worker = &*self.guard.worker;
@@ -308,7 +307,7 @@ impl Connection {
         self.guard.worker.seats.set(self.guard.seat, waits, self.guard.worker.now());
     }
 
-    /// Says what the connection waits for, before it receives.
+    /// Records what the connection waits for, before it receives.
     #[inline]
     pub(super) fn settle(&self) {
         self.wait_for(match self.requests.phase() {
@@ -319,7 +318,7 @@ impl Connection {
         });
     }
 
-    /// Sends all of `out`. False: the connection is over.
+    /// Sends all of `out`. Returns `false` if the connection is over.
     pub(super) async fn send(&mut self, out: Vec<u8>) -> bool {
         self.begin_send(&out);
         let (sent, out) = self.stream.write_all(out).await;
@@ -332,7 +331,7 @@ impl Connection {
         true
     }
 
-    /// All answers of the batch were sent.
+    /// Reports that all answers of the batch were sent.
     #[inline]
     pub(super) fn complete_batch(&mut self) {
         if !self.batch.is_empty() {
@@ -340,7 +339,7 @@ impl Connection {
         }
     }
 
-    /// Sending failed, and with it the connection. How much of the batch was sent is unknown.
+    /// Reports a failed send, which ends the connection. It is unknown how much of the batch was sent.
     #[cold]
     pub(super) fn send_failed(&mut self) {
         let outcome = self.why_ended();
@@ -359,7 +358,7 @@ impl Connection {
         }
     }
 
-    /// Whatever happens to few connections, or seldom.
+    /// Handles the steps that are rare.
     async fn rarely(&mut self, step: Step) -> Fate {
         match step {
             Step::Receive | Step::Send(_) => return Fate::GoOn,
@@ -398,7 +397,7 @@ impl Connection {
         Fate::Over
     }
 
-    /// Another protocol is spoken from here on, by code of the user's.
+    /// Hands the connection over to the user's code for another protocol.
     async fn hand_over(self, takeover: Takeover) {
         let Connection { guard, stream, carry, .. } = self;
         let worker = &guard.worker;
@@ -409,7 +408,7 @@ impl Connection {
         takeover::run(worker, takeover, Upgraded::new(stream, read, host)).await;
     }
 
-    /// Answers what has come, as far as that can be done at once.
+    /// Answers the received requests, as far as that can be done at once.
     #[inline]
     fn take_in(&mut self, lease: Lease, context: &mut Context<'_>) -> Step {
         add(&self.guard.worker.counts().bytes_in, lease.len() as u64);
@@ -450,8 +449,8 @@ impl Connection {
         loop {
             let worker = &*self.guard.worker;
             let copy = take_head();
-            // Programs repeat a request. Its copy and its handler are there already then, and the head is
-            // only compared.
+            // Programs repeat requests. A copy of the head and its handler then exist already, and the head
+            // is only compared.
             let again = {
                 let scratch = worker.scratch.borrow();
                 match copy.route_by(scratch.stamp()) {
@@ -484,7 +483,7 @@ impl Connection {
                 && encode::write_known(&mut out, &self.guard.worker.heads.borrow(), asked.reply, response)
             {
                 self.guard.worker.counts().responded(Status::OK);
-                // What is written that way owns nothing but the memory of its lines.
+                // Fields written in this form own only the memory of their lines.
                 drop(std::mem::take(&mut response.fields));
                 std::mem::forget(started);
             } else {
@@ -504,7 +503,7 @@ impl Connection {
                     }
                 }
             }
-            // Most often that was all there is.
+            // Usually that was all of the input.
             if *at == input.len() && self.requests.phase() == Phase::Idle {
                 self.starved = true;
                 break;
@@ -525,8 +524,8 @@ impl Connection {
         }
     }
 
-    /// Begins to answer the next request. Otherwise returns what else is to be done, with the answers in
-    /// `out`, or `None`: to look again.
+    /// Begins to answer the next request. Otherwise returns the next step, with the answers in `out`, or
+    /// `None` to parse again.
     fn start(
         &mut self,
         mut copy: Box<Head>,
@@ -543,7 +542,7 @@ impl Connection {
             other => {
                 give_head(copy);
                 return Err(match other {
-                    // The end of a body that was not wanted.
+                    // The end of a body that no handler read.
                     Ok(Some(_)) => {
                         *skipping = false;
                         None
@@ -552,7 +551,7 @@ impl Connection {
                         *starved = true;
                         Some(if out.is_empty() { Step::Receive } else { Step::Send(std::mem::take(out)) })
                     }
-                    // Its request has been answered: nothing more is said.
+                    // The request was answered, so nothing more is sent.
                     Err(_) if *skipping => Some(Step::Last(std::mem::take(out), Ending::Linger)),
                     Err(why) => {
                         drop(scratch);
@@ -607,14 +606,14 @@ impl Connection {
                 let route = worker.router.route(route);
                 let request = Request::new(copy, incoming.clone(), &guard.worker, seat);
                 if let Some(incoming) = &incoming {
-                    // What is there of the body is there when the handler looks.
+                    // Received bytes of the body are available when the handler first runs.
                     if let Some(refused) = super::exchange::feed(worker, requests, incoming, input, at) {
                         worker.refusing.set(Some((seat, refused.status())));
                         drop(route.start(request, context));
                         worker.refusing.set(None);
                         return Err(Some(refuse(worker, seat, std::mem::take(out), refused, &[], true)));
                     }
-                    // More of it has to be received, whatever is left of what is here.
+                    // More of it must be received, even if input is left.
                     *starved = !incoming.is_complete();
                 }
                 route.start(request, context)
@@ -627,8 +626,8 @@ impl Connection {
         Ok((Asked { reply, incoming, client }, started))
     }
 
-    /// Writes a response behind what is in `out`. Returns whether the connection goes on, or what is to be
-    /// done for the rest of the response.
+    /// Writes a response to `out`. Returns whether the connection continues, or the work for the rest of the
+    /// response.
     fn respond(&mut self, out: &mut Vec<u8>, asked: Asked, started: Started) -> Result<bool, Box<Exchange>> {
         let Connection { guard, requests, skipping, batch, .. } = self;
         let (worker, seat) = (&*guard.worker, guard.seat);
@@ -653,8 +652,8 @@ impl Connection {
                     tell_to_continue(out, requests);
                 }
             } else {
-                // How long a body in chunks is turns out at its end: the client is told at once that it may
-                // be the last on this connection (RFC 9112 §9.6).
+                // The length of a chunked body is known only at its end, so the client learns at once that
+                // this may be the last answer on the connection (RFC 9112 §9.6).
                 let skipped =
                     requests.body_left().is_some() && requests.skip_body(worker.scratch.borrow().limits());
                 reply.keep_alive &= skipped;
@@ -673,23 +672,23 @@ impl Connection {
             return Ok(keep_alive);
         }
         if let Some(watched) = &mut watched {
-            // Counted as it goes.
+            // Counted while it is sent.
             watched.body_bytes = 0;
         }
         let written = Written { rest, keep_alive, watched, ends_on_stop };
         Err(Exchange::sending(written, incoming, client))
     }
 
-    /// The client sends no more.
+    /// Handles the end of the client's side.
     async fn input_ended(&mut self) {
-        // A head that was cut: its sender may still be reading.
+        // A truncated head: its sender may still be reading.
         let phase = self.requests.phase();
         if let (Phase::Head, Err(why)) = (phase, self.requests.end_of_input()) {
             self.say(why.status(), Reason::Protocol(why), false).await;
         }
     }
 
-    /// A receive failed, or was cancelled.
+    /// Handles a receive that failed or was cancelled.
     async fn input_failed(&mut self, why: &ringroad_engine::Error) {
         if !why.is_cancelled() {
             return;
@@ -706,7 +705,7 @@ impl Connection {
         }
     }
 
-    /// Answers with `status`, as the last thing on this connection. `begun`: in place of a handler that had
+    /// Answers with `status` as the last answer on this connection. `begun`: in place of a handler that had
     /// the request.
     pub(super) async fn say(&mut self, status: Status, reason: Reason, begun: bool) -> bool {
         let mut out = pool::buffer();
@@ -719,14 +718,14 @@ impl Connection {
         self.send(out).await
     }
 
-    /// Ends after the last answer, in stages (RFC 9112 §9.6): says that no more is sent, and hears what the
-    /// client still sends until it ends its side, is silent for a while, or has had long enough
-    /// ([`linger`](super::linger)).
+    /// Ends after the last answer, in stages (RFC 9112 §9.6): ends the sending side, then drops input until
+    /// the client ends its side, is silent for a while, or its time is over ([`linger`](super::linger)).
     async fn end(&mut self, ending: Ending) {
         let (worker, seat) = (Rc::clone(&self.guard.worker), self.guard.seat);
         worker.begin_end(seat);
         if ending == Ending::Close {
-            // Over TLS the client is told that nothing was cut; TCP's own end says as much.
+            // Over TLS, `close_notify` shows that nothing was truncated. Without TLS, the end of the TCP
+            // stream does.
             if self.stream.tls().is_some() {
                 let _ = self.stream.finish().await;
             }
@@ -739,14 +738,14 @@ impl Connection {
     }
 }
 
-/// Returns whether it is how an HTTP/2 client begins, as far as it has come. The first lines of the preface
-/// are what an HTTP/1 server refuses by design, so this costs other requests nothing.
+/// Returns whether the received bytes begin an HTTP/2 preface. An HTTP/1 server refuses the first lines of
+/// the preface by design, so this costs other requests nothing.
 #[cold]
 fn is_preface(input: &[u8]) -> bool {
     input.len() >= 4 && (input.starts_with(PREFACE) || PREFACE.starts_with(input))
 }
 
-/// Returns how a refusal is written: for what may be a HEAD without content (RFC 9110 §9.3.2).
+/// Returns the form of a refusal: a request that may be HEAD gets no content (RFC 9110 §9.3.2).
 pub(super) fn refused_reply(head: &[u8]) -> ReplyTo {
     let mut reply = ReplyTo::refused();
     if head.starts_with(b"HEAD ") {
@@ -755,7 +754,7 @@ pub(super) fn refused_reply(head: &[u8]) -> ReplyTo {
     reply
 }
 
-/// Counts and tells of a handler's panic; gives the answer to its client.
+/// Counts and reports a handler's panic, and returns the answer for its client.
 #[cold]
 pub(super) fn panicked(worker: &Worker, seat: ConnectionId) -> Response {
     add(&worker.counts().panics, 1);
@@ -763,7 +762,7 @@ pub(super) fn panicked(worker: &Worker, seat: ConnectionId) -> Response {
     refusal(Status::INTERNAL_SERVER_ERROR)
 }
 
-/// Returns what there is to tell of the response once it is sent, if its handler asked for it.
+/// Returns the sent-callback of a response, if its handler set one.
 #[inline]
 pub(super) fn watch(response: &mut Response, method: Method, began: Option<Instant>) -> Option<Box<Watched>> {
     let mut watched = response.on_sent.take()?;
@@ -771,8 +770,8 @@ pub(super) fn watch(response: &mut Response, method: Method, began: Option<Insta
     Some(watched)
 }
 
-/// Returns whether the rest of a request's body may be read while its response is sent: that is a stream, it
-/// is sent at all, and the body has a reader.
+/// Returns whether the rest of a request's body may be read while its response is sent: the response is a
+/// stream, it is sent, and the body has a reader.
 pub(super) fn reads_on(response: &Response, reply: ReplyTo, incoming: &Rc<Incoming>) -> bool {
     response.streams()
         && reply.method != Method::Head
@@ -780,20 +779,20 @@ pub(super) fn reads_on(response: &Response, reply: ReplyTo, incoming: &Rc<Incomi
         && Rc::strong_count(incoming) > 1
 }
 
-/// Tells a client that waits for it to send the body that its answer streams back: now, because behind the
-/// head of the response it would be taken for a part of that.
+/// Sends `100 Continue` to a client that waits for it before it sends the body, because the answer streams
+/// back. It must precede the head of the response, or the client would take it for a part of that.
 #[cold]
 pub(super) fn tell_to_continue(out: &mut Vec<u8>, requests: &mut Requests) {
     out.extend_from_slice(CONTINUE);
     requests.continue_sent();
 }
 
-/// Returns how to end a connection after its last answer.
+/// Returns how a connection ends after its last answer.
 pub(super) fn ending(client_closes: bool, requests: &Requests) -> Ending {
     if client_closes && requests.phase() == Phase::Closed { Ending::Close } else { Ending::Linger }
 }
 
-/// Answers what was no request, behind the answers to those before it. `head` is what there is of it.
+/// Answers an invalid request, after the answers to those before it. `head` is the received part of it.
 /// `begun`: its handler had it.
 #[cold]
 pub(super) fn refuse(
@@ -842,7 +841,7 @@ mod tests {
         watched.end(Outcome::Complete);
     }
 
-    /// With what the executor adds, which is the tag that tells whether it is over.
+    /// Includes the executor's tag of a task, 8 bytes, which tells whether the task is over.
     #[test]
     fn an_idle_connections_task_is_at_most_256_bytes() {
         let bytes = size_of_future(serve) + 8;

@@ -1,4 +1,4 @@
-//! What goes wrong when a server is set up or run.
+//! Errors of setting up and running a server.
 
 use crate::transport::ListenError;
 use ringroad_engine::choose::Unusable;
@@ -7,34 +7,34 @@ use std::fmt;
 
 /// Why a server could not be set up or run.
 ///
-/// Its `Debug` is its `Display`, so that a `main` that returns it says what a person can read.
+/// `Debug` prints the same as `Display`, so that a `main` that returns this error prints readable text.
 #[non_exhaustive]
 pub enum ServerError {
-    /// What was given as an address is none, or a socket that it names was not passed.
+    /// The text is not an address, or the passed socket that it names does not exist.
     Address(String),
-    /// A pattern is wrong, or contradicts another.
+    /// A pattern is invalid, or conflicts with another.
     Route {
         /// The pattern.
         pattern: String,
         /// What is wrong with it.
         why: String,
     },
-    /// No driver, or not the one that was asked for.
+    /// No driver can be used, or not the requested one.
     Driver(Unusable),
-    /// Binding, or running a worker.
+    /// Binding, or running a worker, failed.
     Engine(ringroad_engine::Error),
-    /// Making a worker's thread or runtime. Then no address was listened at.
+    /// Making a worker's thread or runtime failed. No address was bound.
     Runtime(ringroad_engine::Error),
-    /// A worker gets no descriptor of the listening socket.
+    /// The listening socket could not be duplicated for a worker, or the file of a Unix socket not examined.
     Socket(std::io::Error),
-    /// The workers have fewer listening sockets to give than are wanted.
+    /// The workers have fewer listening sockets than requested.
     NoSocket {
-        /// How many.
+        /// The requested number.
         wanted: usize,
-        /// How many there are.
+        /// The available number.
         there: usize,
     },
-    /// A worker ended by a panic of the library or of a state's making.
+    /// A worker ended with a panic of the library, or of the function that makes the state.
     Panicked(String),
 }
 

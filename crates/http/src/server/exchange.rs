@@ -1,7 +1,7 @@
-//! A request that takes longer than one look: its handler waits, reads its body, or sends more than a buffer.
+//! A request that takes longer than one poll: its handler waits, reads its body, or sends more than a buffer.
 //!
-//! While a handler or the stream of its response is waited for, the body of the request is received as its
-//! reader asks for it, and not faster. Start at [`Connection::exchange`].
+//! While a handler or the stream of its response is waited for, the body of the request is received only as
+//! its reader requests it. Start at [`Connection::exchange`].
 
 use super::connection::{Connection, Ending, ending, panicked, reads_on, tell_to_continue, watch};
 use super::refused::Reason;
@@ -27,45 +27,46 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-/// Returns whether this time is over; never where there is none.
+/// Returns whether this deadline has passed; `false` if there is none.
 fn has_passed(time: &mut Option<Pin<Box<Sleep>>>, context: &mut Context<'_>) -> bool {
     time.as_mut().is_some_and(|sleep| sleep.as_mut().poll(context).is_ready())
 }
 
-/// Most bytes that are sent as one, with one deadline. Of more the progress is watched, in however many steps
-/// they go.
+/// Maximum number of bytes that are sent as one, with one deadline. For more bytes the progress is watched,
+/// in however many steps they are sent.
 const SENT_BYTES_MAX: usize = 64 * 1024;
 
-/// Most bytes of one step, where they have to be copied: the engine counts in 32 bits.
+/// Maximum number of bytes of one step, if the bytes are more than the engine can count (32 bits) and must be
+/// copied in parts.
 const STEP_BYTES: usize = 256 * 1024;
 
-/// A request on its way.
+/// A request in progress.
 pub(super) struct Exchange {
     stage: Stage,
     incoming: Option<Rc<Incoming>>,
     client: Client,
 }
 
-/// What the client of a request said of itself.
+/// What a client's head requests about the connection.
 #[derive(Clone, Copy)]
 pub(super) struct Client {
-    /// It waits to be told before it sends the body.
+    /// Whether it waits for `100 Continue` before it sends the body.
     pub(super) expects_continue: bool,
-    /// It asks for nothing more on this connection.
+    /// Whether it makes no further request on this connection.
     pub(super) closes: bool,
-    /// It would speak another protocol.
+    /// Whether it offers another protocol.
     pub(super) offers_upgrade: bool,
 }
 
 impl Client {
-    /// One that asks for a page and says nothing of itself.
+    /// A client that requests none of these.
     pub(super) const PLAIN: Client = Client { expects_continue: false, closes: false, offers_upgrade: false };
 }
 
 enum Stage {
-    /// The handler has begun.
+    /// The handler is running.
     Waiting { running: Pin<Box<dyn Running>>, reply: ReplyTo, began: Instant },
-    /// The handler is over.
+    /// The handler has ended.
     Sending(Written),
 }
 
@@ -77,20 +78,20 @@ pub(super) struct Written {
     pub(super) ends_on_stop: bool,
 }
 
-/// What becomes of the connection.
+/// What happens to the connection next.
 pub(super) enum AfterExchange {
     GoOn,
     End(Ending),
     HandOver(Takeover),
-    /// It is broken.
+    /// The connection is closed at once.
     Abort,
 }
 
-/// The rest of a request cannot be had.
+/// Why the rest of a request cannot be received.
 enum Lost {
-    /// It is answered with this, and the connection closed.
+    /// The answer is this status, and the connection is closed.
     Refused(Status, Reason),
-    /// No client is there to be answered.
+    /// The client has left.
     Gone,
 }
 
@@ -121,7 +122,7 @@ fn is_event_stream(response: &Response) -> bool {
     response.header_value("content-type").is_some_and(crate::is_event_stream)
 }
 
-/// Shows what there is of a body to its reader, as one piece; an error if it is none.
+/// Gives the reader the received part of a body, as one piece. Returns an error if the bytes are invalid.
 pub(super) fn feed(
     worker: &Worker,
     requests: &mut Requests,
@@ -141,7 +142,7 @@ pub(super) fn feed(
                 incoming.end(trailers);
                 break None;
             }
-            // Not before this body's end.
+            // Not before the end of this body.
             Ok(Some(Event::Head(_))) | Ok(None) => break None,
             Err(why) => {
                 incoming.fail(BodyError::Refused(why));
@@ -156,7 +157,7 @@ pub(super) fn feed(
 }
 
 impl Connection {
-    /// Sends the answers before it, then sees to `exchange` until its response is sent.
+    /// Sends the answers before it, then runs `exchange` until its response is sent.
     pub(super) async fn exchange(&mut self, out: Vec<u8>, exchange: Box<Exchange>) -> AfterExchange {
         let Exchange { stage, incoming, client } = *exchange;
         let mut out = out;
@@ -183,7 +184,7 @@ impl Connection {
         self.wait_for(Waits::Send);
         self.guard.worker.seats.begin_large(self.guard.seat);
         let after = self.send_rest(out, written, incoming.as_ref(), client.closes).await;
-        // What its body would have sent before the head comes too late.
+        // Interim heads of the body's code are too late: the head was sent.
         drop(self.guard.worker.interims.take(self.guard.seat));
         after
     }
@@ -219,8 +220,8 @@ impl Connection {
             && !incoming.is_complete()
         {
             if !reads_on(&response, reply, incoming) {
-                // How long a body in chunks is turns out at its end: the client is told at once that it may
-                // be the last on this connection (RFC 9112 §9.6).
+                // The length of a chunked body is known only at its end, so the client learns at once that
+                // this may be the last answer on the connection (RFC 9112 §9.6).
                 reply.keep_alive &= self.requests.body_left().is_some() && self.skip_body(incoming);
                 incoming.fail(BodyError::Over);
             } else if client.expects_continue {
@@ -245,13 +246,13 @@ impl Connection {
         let mut watched = watch(&mut response, reply.method, began);
         let (rest, keep_alive) = encode::response(out, &worker.heads.borrow(), reply, response);
         if let (Some(watched), false) = (&mut watched, matches!(rest, Unsent::Nothing)) {
-            // Counted as it goes.
+            // Counted while it is sent.
             watched.body_bytes = 0;
         }
         Written { rest, keep_alive, watched, ends_on_stop }
     }
 
-    /// Sends what is written and what is left of a response.
+    /// Sends the written part and the rest of a response.
     async fn send_rest(
         &mut self,
         out: Vec<u8>,
@@ -296,21 +297,21 @@ impl Connection {
         if keep_alive {
             return AfterExchange::GoOn;
         }
-        // With a body behind it, or more than was asked for, closing at once could reset the answer away.
+        // With unread input, closing at once could reset the connection and destroy the answer.
         let at_once = client_closes && incoming.is_none() && self.carry.is_empty();
         AfterExchange::End(ending(at_once, &self.requests))
     }
 
-    /// Reads the rest of a body no more. False: the connection must not be used again.
+    /// Stops reading the rest of a body. Returns `false` if the connection must not be reused.
     fn skip_body(&mut self, incoming: &Incoming) -> bool {
         incoming.fail(BodyError::Over);
         self.skipping = self.requests.skip_body(self.guard.worker.scratch.borrow().limits());
         self.skipping
     }
 
-    /// Says that the rest of a request is lost.
+    /// Handles the loss of a request's rest.
     async fn give_up(&mut self, lost: Lost) -> AfterExchange {
-        // The handler is gone, and has seen it.
+        // The handler was dropped, and has seen the status.
         self.guard.worker.refusing.set(None);
         if let Lost::Refused(status, reason) = lost
             && self.say(status, reason, true).await
@@ -320,10 +321,11 @@ impl Connection {
         AfterExchange::Abort
     }
 
-    /// Polls `work` until it is ready, and meanwhile receives what the body's reader asks for. If the body
-    /// cannot be had, its reader is told, and gets one more look. Once all of the body is here the client is
-    /// watched: where it leaves, tasks that wait for that are woken. `work` is the handler of a request with
-    /// the method `handler`, which may go on then, or the body of a response, which is lost.
+    /// Polls `work` until it is ready, and meanwhile receives what the body's reader requests. If the body
+    /// cannot be received, its reader gets the error, and is polled once more. When the whole body has
+    /// arrived, the client is watched: if it leaves, tasks that wait for that are woken. `work` is the
+    /// handler of a request with the method `handler`, which may continue then, or the body of a response,
+    /// which is dropped.
     async fn while_feeding<T>(
         &mut self,
         incoming: Option<&Rc<Incoming>>,
@@ -331,7 +333,7 @@ impl Connection {
         handler: Option<Method>,
         mut work: impl FnMut(&mut Context<'_>) -> Poll<T>,
     ) -> Result<T, Lost> {
-        /// What comes first.
+        /// The first event.
         enum First<T> {
             Done(T),
             Wanted,
@@ -341,15 +343,15 @@ impl Connection {
             /// The client ended its sending side long ago.
             Left,
         }
-        // What came behind the last piece and was no data.
+        // The event after the last piece, if it was not data.
         let mut behind = None;
         let mut watches = true;
-        // Until when a client that has ended its sending side is answered.
+        // Until when a client that has ended its sending side still gets its answer.
         let mut grace = None;
         let worker = Rc::clone(&self.guard.worker);
         let seat = self.guard.seat;
         let informs = || handler.is_some() && worker.interims.wait(seat);
-        // Work that always has something to do would get neither its own body nor the client's end.
+        // Otherwise work that is always ready would never get its body, nor notice the client's end.
         let mut turns = Turns::default();
         let step = |polled| match polled {
             Poll::Ready(done) => Poll::Ready(First::Done(done)),
@@ -378,7 +380,7 @@ impl Connection {
             match first {
                 First::Done(done) => return Ok(done),
                 First::Gone(Ok(PeerGone::Ended)) => {
-                    // It may only have ended its side, and still read.
+                    // The client may have ended its side only, and still read.
                     watches = false;
                     let half_close = worker.seats.deadlines().half_close;
                     grace = Some(Box::pin(sleep(half_close)));
@@ -472,7 +474,7 @@ impl Connection {
         }
     }
 
-    /// Shows received bytes to the body's reader: as they are if all of them are its.
+    /// Gives received bytes to the body's reader, without a copy if all of them belong to the body.
     async fn feed_chunk<T>(
         &mut self,
         incoming: &Incoming,
@@ -488,7 +490,7 @@ impl Connection {
                     && data.len() == chunk.len()
                 {
                     incoming.push(chunk);
-                    // With the last byte comes the end.
+                    // The end comes with the last byte.
                     if let Ok(Some(Event::End(trailers))) = self.requests.next(&mut scratch, &[], &mut 0) {
                         incoming.end(trailers);
                     }
@@ -499,7 +501,7 @@ impl Connection {
         self.feed_carried(incoming, &chunk, work).await
     }
 
-    /// Shows what is carried, and `more` behind it, to the body's reader.
+    /// Gives the carried bytes, then `more`, to the body's reader.
     async fn feed_carried<T>(
         &mut self,
         incoming: &Incoming,
@@ -509,7 +511,7 @@ impl Connection {
         let (mut carry, mut at) = self.carry.take();
         carry.extend_from_slice(more);
         let refused = feed(&self.guard.worker, &mut self.requests, incoming, &carry, &mut at);
-        // What is left is the next request's, or needs more.
+        // The rest belongs to the next request, or is incomplete.
         self.starved = !incoming.is_complete();
         self.carry.keep(carry, at);
         let Some(why) = refused else { return Ok(()) };
@@ -519,11 +521,11 @@ impl Connection {
         Err(Lost::Refused(why.status(), Reason::Protocol(why)))
     }
 
-    /// Sends a head and what is in `out` before it, and behind it bytes that are not copied here; where it is
-    /// worth while, by the kernel neither. False: the connection is over.
+    /// Sends a head with the answers in `out` before it, then bytes that are not copied here, nor by the
+    /// kernel if that pays off. Returns `false` if the connection is over.
     async fn send_large(&mut self, out: Vec<u8>, chunk: Chunk, sent: &mut u64) -> bool {
         let bytes = chunk.len();
-        // The head is a buffer of ours, which is used again: it goes by itself then, and the kernel copies
+        // The head is in a buffer of ours that is reused. It is sent separately then, and the kernel copies
         // it.
         let apart = chunk.is_lasting() && self.stream.sends_without_copy(bytes);
         if bytes <= SENT_BYTES_MAX && !apart {
@@ -547,7 +549,7 @@ impl Connection {
         if !self.send(out).await {
             return false;
         }
-        // The engine counts in 32 bits.
+        // The engine counts bytes in 32 bits.
         if bytes > u32::MAX as usize {
             let mut rest = &*chunk;
             while let Some((part, after)) = rest.split_at_checked(rest.len().min(STEP_BYTES))
@@ -563,7 +565,7 @@ impl Connection {
         self.send_steps(chunk, sent).await
     }
 
-    /// Sends bytes in however many steps the client takes them; each is progress.
+    /// Sends bytes in as many steps as the client needs; each step is progress.
     async fn send_steps(&mut self, chunk: Chunk, sent: &mut u64) -> bool {
         let bytes = chunk.len();
         let (mut buf, mut from) = (chunk.into_buf(), 0);
@@ -580,7 +582,7 @@ impl Connection {
         true
     }
 
-    /// So many bytes of a large body have gone.
+    /// Records sent bytes of a large body.
     fn progress(&self, bytes: usize, sent: &mut u64) {
         let worker = &self.guard.worker;
         add(&worker.counts().bytes_out, bytes as u64);
@@ -588,15 +590,15 @@ impl Connection {
         *sent += bytes as u64;
     }
 
-    /// Sends a head and what is in `out` before it, and behind it a part of a file. `None`: the connection is
-    /// over. If the file was not what it was, the client learns that from the missing end.
+    /// Sends a head with the answers in `out` before it, then a part of a file. `None`: the connection is
+    /// over. If the file has changed, the missing end shows it to the client.
     async fn send_file(&mut self, out: Vec<u8>, mut body: FileBody, sent: &mut u64) -> Option<Outcome> {
         if !self.send(out).await {
             return None;
         }
         while let Some((mut part, is_cached)) = body.step() {
             if !is_cached {
-                // A slow disk is not the client's fault.
+                // A slow disk does not count against the client's deadline.
                 self.wait_for(Waits::Handler);
                 add(&self.guard.worker.counts().file_reads, 1);
                 if !matches!(body.fetch(&part).await, Ok(Ok(()))) {
@@ -624,8 +626,8 @@ impl Connection {
         Some(Outcome::Complete)
     }
 
-    /// Sends a stream, each piece when the one before is sent. `None`: the connection is over. If the stream
-    /// fails, the client learns that from the missing end.
+    /// Sends a stream, each piece when the one before was sent. `None`: the connection is over. If the stream
+    /// fails, the missing end shows it to the client.
     async fn send_pieces(
         &mut self,
         mut out: Vec<u8>,
@@ -646,7 +648,7 @@ impl Connection {
             poll_piece(&mut stream, context)
         };
         loop {
-            // The head does not wait for a slow first piece: unless that is there, it goes alone.
+            // The head does not wait for a slow first piece: if that is not ready, the head is sent alone.
             let ready = poll_fn(|context| Poll::Ready(poll_next(context))).await;
             let polled = match ready {
                 Poll::Ready(polled) => polled,
@@ -657,7 +659,7 @@ impl Connection {
                             return None;
                         }
                     }
-                    // A client that waited to be told was told before the head.
+                    // A client that waited for `100 Continue` got it before the head.
                     match self.while_feeding(incoming, &mut false, None, &mut poll_next).await {
                         Ok(polled) => polled,
                         Err(_) => return Some(Outcome::ClientGone),
@@ -672,8 +674,8 @@ impl Connection {
                     return Some(Outcome::BodyFailed);
                 }
                 Polled::Failed => {
-                    // The answers before it, and the head: the client sees that the body is missing, where
-                    // its length or its end is told.
+                    // Sends the answers before it, and the head. The client sees that the body is incomplete,
+                    // if the head announces its length or its end.
                     if !out.is_empty() && encoder.tells_its_end() {
                         self.wait_for(Waits::Send);
                         self.send(out).await;
@@ -744,14 +746,14 @@ impl Drop for StopWaiter<'_> {
 
 /// Returns whether sending a file failed because of the file.
 fn is_the_files(why: &ringroad_engine::Error) -> bool {
-    // It has ended; a disk's error; not a regular file.
+    // The file has ended, the disk failed, or it is not a regular file.
     matches!(
         why.raw_os_error().map(Errno::from_raw_os_error),
         Some(Errno::NODATA | Errno::IO | Errno::INVAL | Errno::BADF | Errno::OVERFLOW)
     )
 }
 
-/// What a stream gives.
+/// Result of polling a stream.
 pub(super) enum Polled {
     Piece(Piece),
     End,

@@ -1,8 +1,8 @@
-//! Arguments of handlers that are taken out of the request: `async fn(Path<u64>, Query<Search>) -> …`.
+//! Handler arguments that are extracted from the request: `async fn(Path<u64>, Query<Search>) -> …`.
 //!
 //! A handler of [`Request`], or of `Request` and [`State`], gets the request itself and allocates nothing. A
-//! handler of extractors gets values instead; its future is one box. What is wrong with the request is the
-//! answer, before the handler is called.
+//! handler of extractors gets values instead, and its future is boxed. An invalid request is answered with
+//! the rejection, and the handler is not called.
 
 use super::route::{Answering, Handler, State};
 #[cfg(feature = "json")]
@@ -16,7 +16,7 @@ use std::future::{Future, ready};
 use std::marker::PhantomData;
 use std::pin::Pin;
 
-/// A value that a handler takes out of a request as an argument.
+/// A value that a handler takes as an argument, extracted from the request.
 ///
 /// ```
 /// use ringroad_http::{FromRequest, Path, Rejection, Request, Server, State, get};
@@ -43,10 +43,11 @@ use std::pin::Pin;
     note = "`Request` stands alone, or before `State`: it is no extractor"
 )]
 pub trait FromRequest<S>: Sized + 'static {
-    /// The answer where there is no such value.
+    /// The answer if the request has no such value.
     type Rejection: IntoResponse;
 
-    /// Takes the value out. An extractor of the body empties it: the last one gets it.
+    /// Extracts the value. Arguments are extracted in order, and an extractor of the body consumes it: only
+    /// the first of several gets the body.
     fn from_request(
         request: &mut Request,
         state: &State<S>,
@@ -58,12 +59,12 @@ pub trait FromRequest<S>: Sized + 'static {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Path<T>(pub T);
 
-/// The query.
+/// The query, as a value.
 #[cfg(feature = "json")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Query<T>(pub T);
 
-/// The body, a form (`application/x-www-form-urlencoded`).
+/// The body, as a form (`application/x-www-form-urlencoded`).
 #[cfg(feature = "json")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Form<T>(pub T);
@@ -82,7 +83,7 @@ impl Cookies {
         self.iter().find(|(known, _)| *known == name).map(|(_, value)| value)
     }
 
-    /// Returns names and values.
+    /// Returns the names and values.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
@@ -113,7 +114,7 @@ impl<S: 'static, T: DeserializeOwned + 'static> FromRequest<S> for Query<T> {
 impl<S: 'static, T: DeserializeOwned + 'static> FromRequest<S> for Json<T> {
     type Rejection = BodyError;
 
-    /// Takes a body that says to be JSON: 415 otherwise.
+    /// Extracts a body with a JSON media type; others are answered 415.
     async fn from_request(request: &mut Request, _: &State<S>) -> Result<Json<T>, BodyError> {
         request.json_only().await.map(Json)
     }
@@ -155,7 +156,8 @@ impl<S: 'static> FromRequest<S> for State<S> {
 impl<S: 'static, T: Clone + 'static> FromRequest<S> for Extension<T> {
     type Rejection = Rejection;
 
-    /// Takes a clone: 500 if nothing has put it in, which is a mistake of the program.
+    /// Extracts a clone. If nothing has inserted the value, the answer is 500, because that is a bug of the
+    /// program.
     fn from_request(
         request: &mut Request,
         _: &State<S>,
@@ -208,7 +210,7 @@ impl<A> fmt::Debug for Extracted<A> {
     }
 }
 
-/// A handler of nothing, which gets the same answer for every request.
+/// A handler without arguments.
 impl<S, F, Fut, R> Handler<S, Extracted<()>> for F
 where
     F: Fn() -> Fut + Clone + Send + 'static,

@@ -1,13 +1,13 @@
-//! TLS handshakes of a worker: bounded in number and in the time that they take of a turn, so that a storm of
-//! them does not keep connections waiting that are there already.
+//! TLS handshakes of a worker: bounded in number and in their share of a turn, so that many of them do not
+//! delay the connections that exist.
 //!
-//! A handshake costs a hundred times what a small request does. So of each turn of the worker at most
-//! [`STEPS`] steps of handshakes are taken, between which everything else is looked at; and at most
-//! [`Handshakes::at_once`] that have not begun are before that, the others wait in line, so that those that
-//! have begun come to their end.
+//! A handshake costs a hundred times what a small request does. So in each turn of the worker at most
+//! [`STEPS`] handshake steps are taken, and everything else runs between them. At most
+//! [`Handshakes::at_once`] handshakes are in their beginning; the others wait in line, so that those that
+//! have begun can finish.
 //!
-//! INVARIANT: what waits for its client takes no place. Clients that connect and are silent, or stop in the
-//! middle, would keep all others out until the deadline. Start at [`serve`].
+//! INVARIANT: a handshake that waits for its client takes no place. Otherwise clients that connect and stay
+//! silent would keep all others out until the deadline. Start at [`serve`].
 
 use super::connection::{Connection, serve as serve_http};
 use super::http2;
@@ -29,15 +29,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Steps of handshakes in a turn. The dearest, with a signature and a key exchange, is about 0.2 ms, and so
-/// long does a quiet connection wait behind it.
+/// Handshake steps per turn. The most expensive step, with a signature and a key exchange, takes about 0.2
+/// ms, which is the longest time that it delays an idle connection.
 const STEPS: usize = 1;
 
-/// What bounds a worker's handshakes.
+/// The limits of a worker's handshakes.
 pub(crate) struct Handshakes {
     at_once: Arc<Semaphore>,
     steps: Rc<Semaphore>,
-    /// A task is there that lets more steps be taken in the next turn.
+    /// Whether a task exists that permits more steps in the next turn.
     refills: Rc<Cell<bool>>,
 }
 
@@ -53,7 +53,7 @@ impl Handshakes {
 
 impl Handshakes {
     async fn step(&self) {
-        // Used up by this turn; the next one has as many again.
+        // Used up in this turn; the next turn has new permits.
         self.steps.acquire().await.forget();
         if !self.refills.replace(true) {
             let (steps, refills) = (Rc::clone(&self.steps), Rc::clone(&self.refills));
@@ -67,11 +67,11 @@ impl Handshakes {
     }
 }
 
-/// One handshake's place among those that begin.
+/// The place of one handshake among those that begin.
 struct Beginning<'w> {
     worker: &'w Worker,
     place: RefCell<Option<SemaphoreGuardArc>>,
-    /// The client's first message was answered: no place is needed any more.
+    /// Whether the client's first message was answered: the place is not needed any more.
     answered: Cell<bool>,
 }
 
@@ -93,8 +93,8 @@ impl Steps for Beginning<'_> {
     }
 }
 
-/// Receives behind `input` until a record of a handshake is whole: what is cut waits in line once, and a
-/// client that sends no more takes no place. What is no such record is left to the session.
+/// Receives after `input` until a handshake record is complete. A fragmented record waits in line once, and a
+/// client that sends no more takes no place. Other input is left to the session.
 async fn first_record(stream: &mut Transport, input: &mut Vec<u8>) -> Result<(), HandshakeError> {
     while !is_whole(input) {
         let lease = stream.recv().await?;
@@ -106,7 +106,7 @@ async fn first_record(stream: &mut Transport, input: &mut Vec<u8>) -> Result<(),
     Ok(())
 }
 
-/// Returns whether the first record is there, or it cannot be one of a handshake (RFC 8446 §5.1).
+/// Returns whether the first record is complete, or cannot be a handshake record (RFC 8446 §5.1).
 fn is_whole(input: &[u8]) -> bool {
     match input {
         [HANDSHAKE, _, _, high, low, rest @ ..] => {
@@ -121,7 +121,7 @@ fn is_whole(input: &[u8]) -> bool {
 /// The content type of records with handshake messages.
 const HANDSHAKE: u8 = 22;
 
-/// Most bytes of a record that is not sealed.
+/// Maximum size of an unencrypted record, in bytes.
 const RECORD_BYTES_MAX: usize = 16 * 1024;
 
 /// Counts a handshake as waiting, until this is dropped.
@@ -140,10 +140,10 @@ impl Drop for InLine<'_> {
     }
 }
 
-/// How a connection to an address with TLS began.
+/// The beginning of a connection to an address with TLS.
 enum Begun {
     Tls(Box<TlsStream>),
-    /// With a request of plain HTTP, of which this has come.
+    /// A plain HTTP request, of which these bytes were received.
     Plain(Transport, Vec<u8>),
 }
 
@@ -157,11 +157,10 @@ pub(super) async fn serve(mut connection: Connection, tls: Arc<Server>, proxy: O
     let (guard, mut stream, mut input) = connection.take_apart();
     let worker = Rc::clone(&guard.worker);
     let counts = worker.counts();
-    // One that takes no part is closed like one that asks for nothing: to make room, or when the server
-    // stops.
+    // An idle handshake is closed like an idle connection: to make room, or when the server stops.
     worker.seats.set(guard.seat, Waits::Request, worker.now());
     let began = Instant::now();
-    // Asked while the connection is there: a report of one that was given up names its client.
+    // Read while the connection exists: the report of an abandoned handshake names its client.
     let known = worker.seats.info(guard.seat).unwrap_or_default();
     let shaking = async {
         if unencrypted::begins(&mut stream, &mut input).await? {
@@ -192,7 +191,7 @@ pub(super) async fn serve(mut connection: Connection, tls: Arc<Server>, proxy: O
                     }
                 }
                 Err(_) => worker.tell_refused(guard.seat, None, Reason::SlowHandshake, &[]),
-                // It looked whether the port is open, or is gone.
+                // The client only checked whether the port is open, or has closed.
                 Ok(_) => {}
             }
             return;
@@ -211,7 +210,7 @@ pub(super) async fn serve(mut connection: Connection, tls: Arc<Server>, proxy: O
     }
     let is_http2 = info.alpn.as_deref() == Some(ALPN_H2);
     worker.seats.set_info(guard.seat, ConnectionInfo { tls: Some(info), ..known });
-    // A task of its own: what the handshake needed is not kept for as long as the connection is.
+    // A task of its own, so that the memory of the handshake is freed before the connection ends.
     if is_http2 {
         spawn(http2::serve(guard, Transport::Tls(stream), Vec::new(), 0)).detach();
         return;

@@ -1,15 +1,15 @@
-//! Heads that handlers send before their responses (1xx, as 103 Early Hints), until their connection does.
+//! Interim heads of handlers (1xx, such as 103 Early Hints), until their connection sends them.
 //!
-//! A handler runs in the task of its connection, which looks here when the handler waits and before it writes
-//! the response. So nothing is woken, and a request without such a head costs one look at a flag.
+//! A handler runs in the task of its connection. That task checks here when the handler waits, and before it
+//! writes the response. So no task is woken, and a request without such a head costs one check of a flag.
 
 use crate::message::{ConnectionId, Interim};
 use std::cell::{Cell, RefCell};
 
-/// Heads of one request that have not left.
+/// Maximum number of unsent heads of one request.
 const WAITING_MAX: usize = 16;
 
-/// Heads that wait.
+/// Unsent heads.
 #[derive(Default)]
 pub(crate) struct Interims {
     any: Cell<bool>,
@@ -17,7 +17,7 @@ pub(crate) struct Interims {
 }
 
 impl Interims {
-    /// Keeps a head. `false`: too many wait already.
+    /// Adds a head. Returns `false` if too many are unsent.
     pub(crate) fn push(&self, id: ConnectionId, interim: Interim) -> bool {
         let mut all = self.all.borrow_mut();
         if all.iter().filter(|(of, _)| *of == id).count() >= WAITING_MAX {
@@ -28,7 +28,7 @@ impl Interims {
         true
     }
 
-    /// Returns whether heads of this request wait.
+    /// Returns whether this request has unsent heads.
     #[inline]
     pub(crate) fn wait(&self, id: ConnectionId) -> bool {
         self.any.get() && self.all.borrow().iter().any(|(of, _)| *of == id)

@@ -1,7 +1,7 @@
 //! Layers for a [`Router`](crate::Router): authentication, CORS, timing, deadlines, panics.
 //!
 //! Each returns an `impl Layer<S>` for a state of any type. A layer of your own is an async function of
-//! [`Request`] and [`Next`]; those here use nothing that is not public, but for the table of routes.
+//! [`Request`] and [`Next`]. These layers use the public interface only, except for the table of routes.
 
 #[cfg(feature = "tracing")]
 pub use super::spans::trace;
@@ -102,7 +102,7 @@ pub fn bearer_auth<S: 'static, U: 'static>(
     }
 }
 
-/// Returns the credentials of a request for this scheme, in lower case.
+/// Returns the credentials of a request for this scheme, which is in lower case.
 fn credentials<'r>(request: &'r Request, scheme: &str) -> Option<&'r str> {
     let (told, rest) = request.header("authorization")?.split_once(' ')?;
     told.eq_ignore_ascii_case(scheme).then(|| rest.trim())
@@ -110,19 +110,19 @@ fn credentials<'r>(request: &'r Request, scheme: &str) -> Option<&'r str> {
 
 fn unauthorized(challenge: &str) -> Response {
     let mut response = (Status::UNAUTHORIZED, "401 Unauthorized\n").into_response();
-    // A realm with control characters in it leaves the challenge out.
+    // A realm with control characters is invalid: the challenge is left out.
     let _ = response.set_header("WWW-Authenticate", challenge);
     response
 }
 
-/// Returns whether two secrets are the same, in a time that depends on their lengths alone.
+/// Compares two secrets in a time that depends on their lengths only.
 pub fn same_secret(left: impl AsRef<[u8]>, right: impl AsRef<[u8]>) -> bool {
     let (left, right) = (left.as_ref(), right.as_ref());
     let differing = left.iter().zip(right).fold(0, |bits, (left, right)| bits | (left ^ right));
     left.len() == right.len() && std::hint::black_box(differing) == 0
 }
 
-/// Adds `Server-Timing: total;dur=…` to each response, in milliseconds up to its head: browsers show it.
+/// Adds `Server-Timing: total;dur=…` to each response: the milliseconds up to its head. Browsers show it.
 pub fn server_timing<S: 'static>() -> impl Layer<S> {
     move |request: Request, next: Next<S>| async move {
         let begun = Instant::now();
@@ -134,8 +134,8 @@ pub fn server_timing<S: 'static>() -> impl Layer<S> {
     }
 }
 
-/// Calls `sink` with the facts of each request when it is answered, but not where a handler panics, unless
-/// [`catch_panic`] is behind it.
+/// Calls `sink` with the facts of each answered request. A request is not reported if its handler panics,
+/// unless [`catch_panic`] is within this layer.
 pub fn log<S: 'static>(sink: impl Fn(Record) + Clone + Send + 'static) -> impl Layer<S> {
     move |request: Request, next: Next<S>| {
         let begun = Instant::now();
@@ -149,7 +149,7 @@ pub fn log<S: 'static>(sink: impl Fn(Record) + Clone + Send + 'static) -> impl L
     }
 }
 
-/// Gives what is behind it at most `span`; then it is dropped, and 503 is the answer.
+/// Limits the layers and handler within it to `span`. Afterwards they are dropped, and the answer is 503.
 pub fn timeout<S: 'static>(span: Duration) -> impl Layer<S> {
     move |request: Request, next: Next<S>| async move {
         match time::timeout(span, next.run(request)).await {
@@ -159,11 +159,12 @@ pub fn timeout<S: 'static>(span: Duration) -> impl Layer<S> {
     }
 }
 
-/// Lets at most `most` requests of the whole server be behind it at a time; to more it answers 503 at once.
+/// Limits the concurrent requests within it to `most`, for the whole server. Further requests are answered
+/// 503 at once.
 pub fn limit<S: 'static>(most: usize) -> impl Layer<S> {
     let inside = Arc::new(AtomicUsize::new(0));
     move |request: Request, next: Next<S>| {
-        // Relaxed: it counts, and orders nothing else.
+        // Relaxed: a counter, which orders nothing else.
         let permit = Permit(Arc::clone(&inside));
         let before = inside.fetch_add(1, Ordering::Relaxed);
         async move {
@@ -176,7 +177,7 @@ pub fn limit<S: 'static>(most: usize) -> impl Layer<S> {
     }
 }
 
-/// One more is inside, until this is dropped.
+/// Counts one request, until it is dropped.
 struct Permit(Arc<AtomicUsize>);
 
 impl Drop for Permit {
@@ -185,8 +186,9 @@ impl Drop for Permit {
     }
 }
 
-/// Answers with `answer` where something behind it panics. Without it the answer is 500 as well, and the
-/// connection goes on, but the panic passes the other layers, which cannot log it or add lines to it.
+/// Answers with `answer` if a layer or handler within it panics. Without it the answer is 500 as well, and
+/// the connection continues, but the panic passes the outer layers, which cannot log it or add lines to the
+/// answer.
 ///
 /// ```
 /// use ringroad_http::{Request, Response, Router, Status, get, layers};
@@ -248,7 +250,7 @@ pub struct Cors {
 }
 
 impl Cors {
-    /// Allows nothing that is not added.
+    /// Makes rules that allow nothing.
     pub fn new() -> Cors {
         Cors::default()
     }
@@ -295,18 +297,18 @@ impl Cors {
         self
     }
 
-    /// Sets how long a browser keeps the answer to its question before it asks again.
+    /// Sets how long a browser may cache the answer to a preflight request.
     pub fn max_age(mut self, age: Duration) -> Cors {
         self.max_age = Some(age);
         self
     }
 
-    /// Makes the layer. It answers the questions of browsers (OPTIONS with `Access-Control-Request-Method`)
-    /// by itself, and adds its lines to every other answer, 404 and 405 among them: put it before layers that
-    /// refuse requests.
+    /// Makes the layer. It answers preflight requests (OPTIONS with `Access-Control-Request-Method`) itself,
+    /// and adds its lines to every other answer, including 404 and 405. Put it outside layers that refuse
+    /// requests.
     ///
     /// # Errors
-    /// A name or an origin has bytes that no header line has.
+    /// A name or an origin has bytes that are not allowed in a header line.
     pub fn layer<S: 'static>(self) -> Result<impl Layer<S>, EncodeError> {
         let mut check = Response::empty(Status::OK);
         for text in [self.headers.join(", "), self.exposed.join(", "), self.origins.join(", ")] {
@@ -336,7 +338,7 @@ impl Cors {
         origin.is_some_and(|origin| self.any_origin || self.origins.iter().any(|known| known == origin))
     }
 
-    /// Returns the answer to the question what is allowed.
+    /// Returns the answer to a preflight request.
     fn answer(&self, origin: Option<&str>, wanted: Option<&str>) -> Response {
         let mut response = Response::empty(Status::NO_CONTENT);
         if !self.allows(origin) {
@@ -349,7 +351,7 @@ impl Cors {
             ("Access-Control-Max-Age", self.max_age.map(|age| age.as_secs().to_string())),
         ];
         for (name, value) in lines {
-            // What came from a request was a line there.
+            // A value from a header line of the request is valid in a response.
             if let Some(value) = value.filter(|value| !value.is_empty()) {
                 let _ = response.add_header(name, value);
             }
@@ -357,7 +359,7 @@ impl Cors {
         response
     }
 
-    /// Adds the lines of every answer.
+    /// Adds the lines that every answer gets.
     fn mark(&self, response: &mut Response, origin: Option<&str>, asks: bool) {
         let listed = origin.filter(|origin| self.origins.iter().any(|known| known == origin));
         let allowed = listed.or(if self.any_origin { Some("*") } else { None });
@@ -365,7 +367,7 @@ impl Cors {
             let _ = response.add_header("Vary", "Origin");
         }
         let Some(allowed) = allowed else { return };
-        // An origin that was a line of the request is one of the response.
+        // An origin from a header line of the request is valid in a response.
         let _ = response.set_header("Access-Control-Allow-Origin", allowed);
         if self.credentials && listed.is_some() {
             let _ = response.set_header("Access-Control-Allow-Credentials", "true");

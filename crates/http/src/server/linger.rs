@@ -1,7 +1,8 @@
-//! The end of a connection in stages (RFC 9112 §9.6): after the last word the peer is heard out for a while.
+//! The end of a connection in stages (RFC 9112 §9.6): after the last answer, received bytes are dropped for a
+//! while.
 //!
-//! Closed before, the kernel would answer unread bytes with a reset, and the peer would lose what it has not
-//! read: an answer, a GOAWAY, or an alert.
+//! If the connection were closed at once, the kernel would answer unread bytes with a reset. The peer would
+//! then lose what it has not read: an answer, a GOAWAY, or an alert.
 
 use super::seats::Waits;
 use super::worker::Worker;
@@ -13,7 +14,7 @@ use std::future::poll_fn;
 use std::net::Shutdown;
 use std::task::{Context, Poll};
 
-/// Ends a connection without TLS behind the last word to its client: an alert, or an answer in plain HTTP.
+/// Ends a connection without TLS after its last bytes: an alert, or an answer in plain HTTP.
 pub(super) async fn end_refused(worker: &Worker, seat: ConnectionId, mut stream: Transport) {
     worker.begin_end(seat);
     if stream.shutdown(Shutdown::Write).is_ok() {
@@ -22,7 +23,8 @@ pub(super) async fn end_refused(worker: &Worker, seat: ConnectionId, mut stream:
 }
 
 /// Receives and drops bytes until the peer ends its side, has sent more than `most`, or the seat's time is
-/// over ([`Seats::begin_end`](super::seats::Seats::begin_end)): then the sweep cancels the receive.
+/// over ([`Seats::begin_end`](super::seats::Seats::begin_end)). In the last case the sweep cancels the
+/// receive.
 pub(super) async fn hear_out(
     worker: &Worker,
     seat: ConnectionId,

@@ -1,4 +1,4 @@
-//! The server: its addresses, routes and workers, and how it stops.
+//! The server: its addresses, routes and workers, and its stop.
 //!
 //! A worker is a thread with a runtime of its own ([`worker`]); workers share a few counts. Start at
 //! [`Server`].
@@ -68,12 +68,11 @@ use worker::{Settings, Worker, WorkerHandle, Workers};
 /// Default time that a stopping server waits for requests in progress.
 const DRAIN: Duration = Duration::from_secs(10);
 
-/// Default time that it waits for connections with another protocol: those that do not watch for the stop
-/// would delay it for nothing.
+/// Default time that a stopping server waits for connections with another protocol. Those that do not watch
+/// for the stop would delay it without a benefit.
 const UPGRADED_GRACE: Duration = Duration::from_secs(3);
 
-/// Bytes of answers that a worker's connections may hold unsent before it becomes sparing, unless told
-/// otherwise.
+/// Default maximum of unsent answers of a worker's connections, in bytes. Above it the worker saves memory.
 const UNSENT_BYTES_MAX: usize = 64 << 20;
 
 /// Default maximum number of TLS handshakes that a worker begins at once.
@@ -99,15 +98,15 @@ pub struct Server<S = ()> {
     wish: Option<Wish>,
     workers: usize,
     reuse_port: bool,
-    /// Another server of this process listens at the address as well.
+    /// Whether another server of this process listens at the same address.
     shares: bool,
-    /// Other servers of this process listen at addresses that overlap its own.
+    /// Whether other servers of this process listen at addresses that overlap this one's.
     overlaps: bool,
-    /// At `[::]` it takes no IPv4 connections.
+    /// Whether it refuses IPv4 connections at `[::]`.
     only_v6: bool,
-    /// What a server beside this one listens on.
+    /// The socket of the server that this one listens beside.
     beside: Option<Socket>,
-    /// What the workers listen on, where others do.
+    /// The sockets that the workers take over from others.
     given: Vec<Socket>,
     routes: Routes<S>,
     make_state: Arc<dyn Fn() -> S + Send + Sync>,
@@ -116,8 +115,8 @@ pub struct Server<S = ()> {
 }
 
 impl Server<()> {
-    /// Makes a server without routes, with one worker, that listens on 127.0.0.1:8080 unless
-    /// [`bind`](Self::bind) says otherwise.
+    /// Makes a server without routes and with one worker. It listens on 127.0.0.1:8080, unless
+    /// [`bind`](Self::bind) is called.
     pub fn new() -> Server<()> {
         Server::with_state(|| ())
     }
@@ -167,8 +166,8 @@ impl<S: 'static> Server<S> {
         }
     }
 
-    /// Makes a server with a state that all its workers share: each gets a clone. What they change together
-    /// is an [`Arc`] with a lock or atomics in it.
+    /// Makes a server with a state that all its workers share: each gets a clone. Put what they change
+    /// together into an [`Arc`] with a lock or atomics.
     pub fn with_shared_state(state: S) -> Server<S>
     where
         S: Clone + Send + Sync,
@@ -180,7 +179,7 @@ impl<S: 'static> Server<S> {
     /// `unix:/run/site.sock`, or `systemd:NAME` for a socket that was passed to this process ([`ListenAt`]).
     ///
     /// # Errors
-    /// It is not an address. Whether it can be had turns out when the server starts.
+    /// It is not an address. The start of the server reports an address that cannot be bound.
     pub fn bind(mut self, address: impl fmt::Display) -> Result<Server<S>, ServerError> {
         let address = address.to_string();
         self.listen_at =
@@ -188,7 +187,7 @@ impl<S: 'static> Server<S> {
         Ok(self)
     }
 
-    /// Holds the connections of one client address to a bound, which servers may share. A connection beyond
+    /// Limits the connections of one client address; several servers may share the limit. A connection beyond
     /// it is closed. Behind a PROXY header the address is that of the header.
     #[must_use]
     pub fn per_address(mut self, bound: Arc<PerAddress>) -> Server<S> {
@@ -197,54 +196,54 @@ impl<S: 'static> Server<S> {
     }
 
     /// Expects a PROXY header, version 1 or 2, at the beginning of each connection from these networks, and
-    /// from no others: from then on the client's address is what the header says. A connection from there
-    /// without one is closed.
+    /// from no others. The client's address is then that of the header. A connection from these networks
+    /// without a header is closed.
     #[must_use]
     pub fn proxy_from(mut self, networks: impl IntoIterator<Item = Network>) -> Server<S> {
         self.settings.proxy_from = networks.into_iter().collect();
         self
     }
 
-    /// Speaks HTTP/2 as well, with the clients that choose it in the TLS handshake.
+    /// Also accepts HTTP/2, from clients that choose it in the TLS handshake.
     #[must_use]
     pub fn http2(mut self, settings: Http2) -> Server<S> {
         self.settings.http2 = Some(Arc::new(settings));
         self
     }
 
-    /// Speaks HTTP/2 also on a connection without TLS that begins with its preface (RFC 9113 §3.3, "prior
-    /// knowledge", `h2c`). HTTP/1.1 goes on to be spoken with all others.
+    /// Also accepts HTTP/2 on a connection without TLS that begins with its preface (RFC 9113 §3.3, "prior
+    /// knowledge", `h2c`). All other connections use HTTP/1.1.
     #[must_use]
     pub fn http2_prior_knowledge(mut self, settings: Http2) -> Server<S> {
         self.settings.prior_knowledge = true;
         self.http2(settings)
     }
 
-    /// Speaks TLS: `tls` has the certificates, and may get others while the server runs. What a client and
-    /// this server have agreed on is in [`ConnectionInfo::tls`](crate::ConnectionInfo::tls).
+    /// Accepts TLS connections only. `tls` has the certificates, and may replace them while the server runs.
+    /// The parameters agreed on are in [`ConnectionInfo::tls`](crate::ConnectionInfo::tls).
     #[must_use]
     pub fn tls(mut self, tls: Arc<crate::tls::Server>) -> Server<S> {
         self.settings.tls = Some(tls);
         self
     }
 
-    /// Returns how many TLS handshakes each worker begins at once, 64 by default; the others wait in line,
-    /// behind those that have begun. One that waits for its client is not among them. However many there are,
-    /// a worker takes a few steps of them in a turn, so that its other connections do not wait for long.
+    /// Sets how many TLS handshakes each worker begins at once: 64 by default. The others wait in line,
+    /// behind those that have begun. A handshake that waits for its client does not count. A worker takes
+    /// only a few handshake steps in a turn, so that its other connections do not wait for long.
     #[must_use]
     pub fn handshakes_max(mut self, handshakes: NonZeroUsize) -> Server<S> {
         self.settings.handshakes_max = handshakes.get();
         self
     }
 
-    /// Returns how long a TLS handshake may take, the waiting in line included: 10 s by default.
+    /// Sets the time for a TLS handshake, including the wait in line: 10 s by default.
     #[must_use]
     pub fn handshake_timeout(mut self, span: Duration) -> Server<S> {
         self.settings.handshake_timeout = span;
         self
     }
 
-    /// Sets the fate of handlers when their clients leave before the answer: those of GET are dropped by
+    /// Sets what happens to a handler if its client leaves before the answer: handlers of GET are dropped by
     /// default. See [`Request::set_on_client_gone`](crate::Request::set_on_client_gone) for single requests.
     #[must_use]
     pub fn on_client_gone(mut self, what: OnClientGone) -> Server<S> {
@@ -252,36 +251,35 @@ impl<S: 'static> Server<S> {
         self
     }
 
-    /// Calls `tell` with each request that is answered without a handler because of the protocol, its limits
-    /// or its deadlines, or because its handler panicked: no handler could log those. It runs on the workers,
-    /// and keeps them waiting.
+    /// Calls `tell` for each request that is answered without a handler, because of the protocol, its limits
+    /// or its deadlines, or because its handler panicked. Handlers cannot log these requests. `tell` runs on
+    /// the workers, and blocks them meanwhile.
     #[must_use]
     pub fn on_refused(mut self, tell: impl Fn(&Refused<'_>) + Send + Sync + 'static) -> Server<S> {
         self.settings.on_refused = Some(Arc::new(tell));
         self
     }
 
-    /// Returns how many bytes of answers the connections of each worker may hold unsent, 64 MiB by default.
-    /// Above half of it requests that came together are answered one by one. Above it the connections that
-    /// have taken nothing for longest are closed at once. Bodies that are shared, static or files do not
-    /// count.
+    /// Sets how many bytes of unsent answers the connections of each worker may hold: 64 MiB by default.
+    /// Above half of it, requests that arrived together are answered one by one. Above it, the connections
+    /// with clients that have taken nothing for longest are closed at once. Shared and static bodies and
+    /// files do not count.
     #[must_use]
     pub fn unsent_bytes_max(mut self, bytes: usize) -> Server<S> {
         self.settings.unsent_bytes_max = bytes;
         self
     }
 
-    /// Returns how long the server waits, when it is told to stop, for connections that speak another
-    /// protocol: 3 s by default, and never longer than [`drain`](Self::drain). See
-    /// [`Upgraded::stopping`](crate::Upgraded::stopping).
+    /// Sets how long a stopping server waits for connections that speak another protocol: 3 s by default, and
+    /// never longer than [`drain`](Self::drain). See [`Upgraded::stopping`](crate::Upgraded::stopping).
     #[must_use]
     pub fn upgraded_grace(mut self, span: Duration) -> Server<S> {
         self.settings.upgraded_grace = span;
         self
     }
 
-    /// Answers requests with a path that fits `pattern`: `/users/{id}` takes one segment, `/files/{*path}`
-    /// all that are left. Literal segments come before parameters.
+    /// Adds a route for paths that match `pattern`: `/users/{id}` takes one segment, `/files/{*path}` all the
+    /// remaining ones. Literal segments take precedence over parameters.
     #[must_use]
     pub fn route(mut self, pattern: &str, methods: Methods<S>) -> Server<S> {
         self.routes.add(pattern, methods);
@@ -324,13 +322,13 @@ impl<S: 'static> Server<S> {
     /// ```
     ///
     /// # Errors
-    /// A route is wrong.
+    /// A route is invalid.
     pub fn local(self) -> Result<LocalServer, ServerError> {
         LocalServer::new(&self.routes, (self.make_state)())
     }
 
-    /// Sets the number of workers: threads with a runtime and a listener of their own. 0 means as many as
-    /// this process may run at a time.
+    /// Sets the number of workers: threads with a runtime and a listener of their own. 0 means the number of
+    /// CPUs that this process may use.
     #[must_use]
     pub fn workers(mut self, workers: usize) -> Server<S> {
         let available = || thread::available_parallelism().map_or(1, NonZeroUsize::get);
@@ -338,8 +336,8 @@ impl<S: 'static> Server<S> {
         self
     }
 
-    /// Runs on this driver and no other. Without this call the variable `RINGROAD_DRIVER` may name one;
-    /// otherwise it is the one that works best here.
+    /// Uses this driver and no other. Without this call the variable `RINGROAD_DRIVER` may name one;
+    /// otherwise the first one that passes its trial on this machine is used.
     #[must_use]
     pub fn driver(mut self, wish: Wish) -> Server<S> {
         self.wish = Some(wish);
@@ -353,38 +351,36 @@ impl<S: 'static> Server<S> {
         self
     }
 
-    /// Sets how much of each thing a client may send.
+    /// Sets the limits of what a client may send.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Server<S> {
         self.settings.limits = limits;
         self
     }
 
-    /// Sets how long things may take. Deadlines are kept to within a second.
+    /// Sets the deadlines. They are kept to within a second.
     #[must_use]
     pub fn deadlines(mut self, deadlines: Deadlines) -> Server<S> {
         self.settings.deadlines = deadlines;
         self
     }
 
-    /// Returns how many connections each worker has at most; without a limit of ours by default. At the limit
-    /// a connection that comes takes the place of the one that has waited longest for its next request. If
-    /// all are busy it waits.
+    /// Sets how many connections each worker may have; unlimited by default. At the limit, a new connection
+    /// replaces the one that has waited longest for its next request. If all are busy, the new one waits.
     #[must_use]
     pub fn connections_max(mut self, connections: NonZeroUsize) -> Server<S> {
         self.settings.connections_max = connections.get();
         self
     }
 
-    /// Returns how long the server waits, when it is told to stop, for requests it has begun: 10 s by
-    /// default.
+    /// Sets how long a stopping server waits for requests in progress: 10 s by default.
     #[must_use]
     pub fn drain(mut self, drain: Duration) -> Server<S> {
         self.settings.drain = drain;
         self
     }
 
-    /// Returns whether responses have a `Date` line: they do by default, as RFC 9110 §6.6.1 asks of servers
+    /// Sets whether responses have a `Date` line: by default they do, as RFC 9110 §6.6.1 requires of servers
     /// with a clock.
     #[must_use]
     pub fn dated(mut self, dated: bool) -> Server<S> {
@@ -392,23 +388,24 @@ impl<S: 'static> Server<S> {
         self
     }
 
-    /// Sets what a worker's runtime is made with.
+    /// Sets a function that changes the settings of each worker's runtime.
     #[must_use]
     pub fn tune(mut self, tune: impl Fn(Builder) -> Builder + Send + Sync + 'static) -> Server<S> {
         self.tune = Arc::new(tune);
         self
     }
 
-    /// Serves until SIGINT or SIGTERM, and then until the requests in progress are completed, or until the
-    /// next such signal.
+    /// Serves until SIGINT or SIGTERM. Then it waits until the requests in progress are complete, or until
+    /// the next such signal.
     ///
     /// # Errors
-    /// The address is not to be had, no driver is, a route is wrong; or a worker ended by an error.
+    /// The address cannot be bound, no driver can be used, a route is invalid, or a worker ended with an
+    /// error.
     pub fn serve(self) -> Result<(), ServerError> {
         self.serve_and(|_| ())
     }
 
-    /// Serves, and tells `begun` when it serves: to say where, and on which driver and why.
+    /// Serves, and calls `begun` when the server has started, for instance to print its address and driver.
     ///
     /// # Errors
     /// As [`serve`](Self::serve).
@@ -418,10 +415,10 @@ impl<S: 'static> Server<S> {
         handle.wait()
     }
 
-    /// Serves on threads of its own, until the handle says stop.
+    /// Serves on threads of its own, until the handle stops it.
     ///
     /// # Errors
-    /// The address is not to be had, no driver is, or a route is wrong.
+    /// The address cannot be bound, no driver can be used, or a route is invalid.
     pub fn start(self) -> Result<Handle, ServerError> {
         self.start_with(false)
     }
@@ -443,7 +440,7 @@ impl<S: 'static> Server<S> {
         let mut socket = match (&listen_at, self.beside) {
             (_, Some(socket)) => Some(socket),
             (ListenAt::Tcp(address), None) => Some(Socket::Address(*address)),
-            // The first worker opens it.
+            // The first worker opens the socket.
             _ => None,
         };
         let mut bound = Bound::Tcp(SocketAddr::from(([0, 0, 0, 0], 0)));
@@ -453,7 +450,7 @@ impl<S: 'static> Server<S> {
             let job = Job {
                 listen_at: listen_at.clone(),
                 socket: given.next().or_else(|| socket.clone()),
-                // The first makes sure that no other program has the address.
+                // The first worker verifies that no other program has the address.
                 probe: me == 0
                     && (self.workers > 1 || self.shares)
                     && !self.reuse_port
@@ -468,9 +465,9 @@ impl<S: 'static> Server<S> {
                 me,
                 until_signal: until_signal && me == 0,
             };
-            // Taken: the thread waits for it.
+            // Never fails: the thread waits for the job.
             let _ = give.send((job, tell));
-            // Gone without a word: it panicked, which joining tells.
+            // A closed channel means a panic, which the join reports.
             let started = told.recv().unwrap_or(Err(ServerError::Panicked("while it began".to_owned())));
             match started {
                 Ok((at, opened)) => (bound, socket) = (at, Some(opened.of_server())),
@@ -482,7 +479,7 @@ impl<S: 'static> Server<S> {
                         handle.leave_sockets();
                     }
                     handle.stop();
-                    // What went wrong first is what is told.
+                    // The first error is reported.
                     let _ = handle.wait();
                     return Err(why);
                 }
@@ -491,10 +488,11 @@ impl<S: 'static> Server<S> {
         Ok(Handle { bound, socket, choice, workers, crew })
     }
 
-    /// Starts the threads on a driver, and makes their runtimes. None has an effect on anything before it
-    /// gets its job; where one has no runtime, all end.
+    /// Starts the threads on a driver, and makes their runtimes. They change nothing else before they get
+    /// their jobs. If one has no runtime, all end.
     fn crew(&self, choice: &Choice) -> Result<Ready<S>, ServerError> {
-        // Each ends by the server's own stop, which completes what has begun. A panic is reported by `wait`.
+        // Each worker ends by the server's own stop, which completes requests in progress. `wait` reports a
+        // panic.
         let settings = threads::Workers::new(self.workers).choice(choice).name("ringroad-http");
         let tune = Arc::clone(&self.tune);
         let settings = settings.on_panic(OnPanic::Continue).runtime(move |builder| tune(builder));
@@ -520,7 +518,7 @@ impl<S: 'static> Server<S> {
 /// Threads that have their runtimes and wait for their jobs. The jobs are dropped first: without them the
 /// threads end.
 struct Ready<S> {
-    /// For each thread: what to do, and where to say how it began.
+    /// For each thread: the channel for its job, which holds the channel for the result of its start.
     jobs: Vec<mpsc::Sender<(Job<S>, mpsc::Sender<Begun>)>>,
     crew: Crew<Result<(), ServerError>>,
 }
@@ -534,7 +532,7 @@ impl<S> fmt::Debug for Server<S> {
 /// The parameters of a worker's thread.
 struct Job<S> {
     listen_at: ListenAt,
-    /// What to listen on, once it is known.
+    /// The socket to listen on, once it is known.
     socket: Option<Socket>,
     probe: bool,
     reuse_port: bool,
@@ -547,7 +545,7 @@ struct Job<S> {
     until_signal: bool,
 }
 
-/// Where a worker listens, and what the next one is to listen on.
+/// The address of a worker, and the socket for the next one.
 type Listening = (Bound, Socket);
 
 type Begun = Result<Listening, ServerError>;
@@ -561,11 +559,11 @@ impl<S: 'static> Job<S> {
                 let _ = tell.send(Ok(begun));
                 let ran = worker.run(&runtime);
                 drop(worker);
-                // Connections that are out of time, and what they hold of the worker.
+                // Drops connections that have run out of time, and what they hold of the worker.
                 let shut = runtime.shutdown(Duration::from_secs(5));
                 worker::leave();
                 ran?;
-                // The kernel's memory is leaked rather than freed; there is nothing a caller could do.
+                // The kernel's memory is leaked rather than freed; a caller could do nothing about it.
                 let _ = shut;
                 Ok(())
             }
@@ -582,7 +580,7 @@ impl<S: 'static> Job<S> {
         let router = self.routes.make(&state);
         let router = router.map_err(|(pattern, why)| ServerError::Route { pattern, why })?;
         let worker = Worker::new(router, self.settings, Arc::clone(&self.workers), self.me);
-        // `None` is the system's setting.
+        // `None` leaves the system's setting.
         let alone = ListenOptions { only_v6: self.only_v6.then_some(true), ..ListenOptions::default() };
         let options = ListenOptions { reuse_port: self.reuse_port, ..alone };
         let (probe, until_signal, me) = (self.probe, self.until_signal, self.me);
@@ -608,7 +606,7 @@ impl<S: 'static> Job<S> {
                 *kept = socket.of_worker(&listener);
             }
             if let (Socket::Address(address), Bound::Tcp(at)) = (&mut socket, &bound) {
-                // The port that the kernel has chosen is the next worker's.
+                // The next worker uses the port that the kernel has chosen.
                 *address = *at;
             }
             if until_signal {
@@ -632,8 +630,8 @@ impl<S: 'static> Job<S> {
     }
 }
 
-/// Closes what is beside a worker's listener at its end, also by a panic: clients do not wait in the backlog
-/// of a socket on which nothing accepts.
+/// Closes the additional descriptors of a worker's listener at its end, also after a panic, so that no client
+/// waits in the backlog of a socket on which nothing accepts.
 struct Closes(Option<Arc<WorkerHandle>>);
 
 impl Drop for Closes {
@@ -655,12 +653,12 @@ fn stop_at_once(workers: &Workers) {
     stop(workers);
 }
 
-/// Has each worker that still runs do this.
+/// Runs `work` on each worker that still runs.
 fn on_each(workers: &Workers, work: impl FnOnce() + Clone + Send + 'static) {
     for handle in &workers.handles {
         if let Some(remote) = handle.remote() {
             let work = work.clone();
-            // Refused: that worker is gone already.
+            // Refused if that worker has ended.
             let _ = remote.spawn(move || async move { work() });
         }
     }
@@ -684,22 +682,22 @@ impl Handle {
         self.bound.tcp().unwrap_or(SocketAddr::from(([0, 0, 0, 0], 0)))
     }
 
-    /// Returns where it listens.
+    /// Returns the address it listens on.
     pub fn bound(&self) -> &Bound {
         &self.bound
     }
 
-    /// Holds requests that come from now on to other limits.
+    /// Sets the limits for later requests.
     pub fn set_limits(&self, limits: Limits) {
         self.on_each_worker(move |worker| worker.set_limits(limits));
     }
 
-    /// Holds all connections to other deadlines from now on, also those that wait already.
+    /// Sets the deadlines of all connections, including present waits.
     pub fn set_deadlines(&self, deadlines: Deadlines) {
         self.on_each_worker(move |worker| worker.set_deadlines(deadlines));
     }
 
-    /// Sets how long a stop waits for requests that have begun ([`Server::drain`]), and for connections that
+    /// Sets how long a stop waits for requests in progress ([`Server::drain`]), and for connections that
     /// speak another protocol ([`Server::upgraded_grace`]).
     pub fn set_drain(&self, drain: Duration, upgraded_grace: Duration) {
         self.on_each_worker(move |worker| {
@@ -709,8 +707,8 @@ impl Handle {
         });
     }
 
-    /// Sets how many connections each worker has at most ([`Server::connections_max`]). Connections above a
-    /// smaller number stay until they end.
+    /// Sets how many connections each worker may have ([`Server::connections_max`]). Present connections
+    /// above a smaller limit stay until they end.
     pub fn set_connections_max(&self, connections: NonZeroUsize) {
         self.on_each_worker(move |worker| worker.set_connections_max(connections.get()));
     }
@@ -728,40 +726,40 @@ impl Handle {
         });
     }
 
-    /// Returns the driver it runs on, and how it came to that.
+    /// Returns the driver, and why it was chosen.
     pub fn choice(&self) -> &Choice {
         &self.choice
     }
 
-    /// Returns what it has done so far.
+    /// Returns the counters.
     pub fn counters(&self) -> Counters {
         counters(&self.workers)
     }
 
-    /// Returns something to read the counters with, for other threads.
+    /// Returns a reader of the counters for other threads.
     pub fn stats(&self) -> Stats {
         Stats { workers: Arc::clone(&self.workers) }
     }
 
-    /// Tells it to stop: no client can connect any more; requests that have begun, or are on their way, are
-    /// answered with `Connection: close`, those of connections still in the kernel's backlog among them.
+    /// Stops the server. New clients cannot connect. Requests that have begun or are on their way are
+    /// answered with `Connection: close`, including those of connections in the kernel's backlog.
     pub fn stop(&self) {
         stop(&self.workers);
     }
 
-    /// Tells it to stop without waiting for what it has begun.
+    /// Stops the server without waiting for requests in progress.
     pub fn stop_at_once(&self) {
         stop_at_once(&self.workers);
     }
 
-    /// Returns whether it listens still, for another server that needs its address: a server that was told to
-    /// stop does so for a moment.
+    /// Returns a handle that shows whether the server still listens, for another server that needs its
+    /// address: a stopping server listens for a moment longer.
     pub fn listens(&self) -> Listens {
         Listens { workers: Arc::downgrade(&self.workers) }
     }
 
-    /// Returns whether some worker has ended: the server was told to stop, or [`wait`](Self::wait) has an
-    /// error to tell.
+    /// Returns whether a worker has ended: the server was stopped, or [`wait`](Self::wait) has an error to
+    /// return.
     pub fn has_ended(&self) -> bool {
         self.crew.workers().any(|worker| self.crew.has_ended(worker))
     }
@@ -769,7 +767,7 @@ impl Handle {
     /// Waits until it has stopped.
     ///
     /// # Errors
-    /// The first worker's that ended by an error or a panic.
+    /// That of the first worker that ended with an error or a panic.
     pub fn wait(mut self) -> Result<(), ServerError> {
         self.join()
     }
@@ -778,7 +776,7 @@ impl Handle {
         let mut first = Ok(());
         while let Some(ended) = join_next(&mut self.crew) {
             if ended.is_err() {
-                // Without one of its workers a server is not what was asked for.
+                // Without one of its workers the server is incomplete.
                 stop(&self.workers);
                 first = first.and(ended);
             }
@@ -789,7 +787,7 @@ impl Handle {
     }
 }
 
-/// Waits for the worker with the lowest index. `None`: none is left.
+/// Waits for the worker with the lowest index. Returns `None` if none is left.
 fn join_next(crew: &mut Crew<Ended>) -> Option<Ended> {
     let (_, ended) = crew.join_next()?;
     Some(ended.unwrap_or_else(|why| Err(why.into())))
@@ -799,7 +797,7 @@ impl Drop for Handle {
     fn drop(&mut self) {
         if self.crew.workers().len() > 0 {
             self.stop();
-            // A drop returns no error.
+            // A drop cannot return an error.
             let _ = self.join();
         }
     }
@@ -811,14 +809,14 @@ impl fmt::Debug for Handle {
     }
 }
 
-/// Tells whether a server listens, from any thread; it keeps nothing of the server.
+/// Reports whether a server listens, from any thread. It keeps nothing of the server alive.
 #[derive(Clone)]
 pub struct Listens {
     workers: Weak<Workers>,
 }
 
 impl Listens {
-    /// Returns whether a worker has a listener. False once all are closed, also while requests are still
+    /// Returns whether a worker has a listener. `false` once all are closed, even while requests are still
     /// answered.
     pub fn now(&self) -> bool {
         self.workers.upgrade().is_some_and(|workers| workers.listen())
@@ -838,7 +836,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Returns what the server has done so far.
+    /// Returns the counters.
     pub fn counters(&self) -> Counters {
         counters(&self.workers)
     }

@@ -1,8 +1,7 @@
-//! How many connections one client address may have at once, of all workers and listeners that share the
-//! bound.
+//! A limit for the connections of one client address, over all workers and listeners that share it.
 //!
-//! A count exists only while its address has a connection, so the table is bounded by the connections. A
-//! network of 64 bits counts as one address of IPv6, since one client has all of it.
+//! A count exists only while its address has a connection, so the table is bounded by the connections. A /64
+//! network counts as one IPv6 address, since one client has all of it.
 
 use super::proxy::Network;
 use std::collections::HashMap;
@@ -13,20 +12,20 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 /// Locks of the counts.
 const SHARDS: usize = 16;
 
-/// The bound, shared by servers ([`Server::per_address`](crate::Server::per_address)). Its number can be
-/// changed while they run; connections above a smaller number stay until they end.
+/// The limit, shared by servers ([`Server::per_address`](crate::Server::per_address)). It can be changed
+/// while they run; present connections above a smaller limit stay until they end.
 #[derive(Debug)]
 pub struct PerAddress {
-    /// 0: no bound.
+    /// 0 means no limit.
     most: AtomicUsize,
-    /// Not counted: proxies with the connections of many clients.
+    /// Networks that are not counted: proxies with the connections of many clients.
     except: RwLock<Vec<Network>>,
     counts: [Mutex<HashMap<IpAddr, usize>>; SHARDS],
     refused: AtomicU64,
 }
 
 impl Default for PerAddress {
-    /// Without a bound.
+    /// Makes a value without a limit.
     fn default() -> PerAddress {
         PerAddress {
             most: AtomicUsize::new(0),
@@ -44,23 +43,23 @@ pub(crate) struct Counted {
     address: IpAddr,
 }
 
-/// The address has as many connections as it may.
+/// The address has as many connections as the limit allows.
 #[derive(Debug)]
 pub(crate) struct TooMany;
 
 impl PerAddress {
-    /// Puts another number in force, and other networks that are not counted. `None`: no bound.
+    /// Sets the limit, and the networks that are not counted. `None` means no limit.
     pub fn set(&self, most: Option<usize>, except: Vec<Network>) {
         *self.except.write().unwrap_or_else(PoisonError::into_inner) = except;
         self.most.store(most.unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// Connections that were refused.
+    /// Returns the number of refused connections.
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Returns whether there is a bound: only then the address of a connection is asked for.
+    /// Returns whether there is a limit. The address of a connection is determined only then.
     pub(crate) fn is_set(&self) -> bool {
         self.most.load(Ordering::Relaxed) > 0
     }
@@ -77,7 +76,7 @@ impl PerAddress {
         act(&mut shard.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Counts a connection. `None`: this address is not counted.
+    /// Counts a connection. `None` means that this address is not counted.
     pub(crate) fn enter(self: &Arc<Self>, address: IpAddr) -> Result<Option<Counted>, TooMany> {
         let most = self.most.load(Ordering::Relaxed);
         let excepted = || {
@@ -116,7 +115,7 @@ impl Drop for Counted {
     }
 }
 
-/// Returns the address that counts: of IPv6 its network of 64 bits.
+/// Returns the address that is counted: for IPv6 its /64 network.
 fn client(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (!0 << 64))),

@@ -1,7 +1,8 @@
-//! PROXY headers: connections from listed addresses begin with a balancer's report of its client.
+//! PROXY headers: connections from listed addresses begin with the client's address, as a balancer reports
+//! it.
 //!
-//! The parser is [`ringroad_wire::proxy`]. A listed peer must send the header; from any other address it is
-//! no request.
+//! The parser is [`ringroad_wire::proxy`]. A listed peer must send the header. From any other address, such a
+//! header is an invalid request.
 
 use super::connection::{Connection, serve as serve_http};
 use super::refused::Reason;
@@ -64,12 +65,12 @@ impl fmt::Display for Network {
 /// Serves a connection that begins with a PROXY header.
 pub(super) async fn serve(mut connection: Connection, peer: SocketAddr) {
     if receive(&mut connection, peer).await {
-        // A task of its own, so that the memory of this one is not kept as long as the connection.
+        // A task of its own, so that the memory of this one is freed before the connection ends.
         spawn(serve_http(connection)).detach();
     }
 }
 
-/// Receives the header. False: there was none.
+/// Receives the header. Returns `false` if there was none.
 pub(super) async fn receive(connection: &mut Connection, peer: SocketAddr) -> bool {
     let mut bytes = Vec::new();
     connection.wait_for(Waits::Head);
@@ -104,7 +105,8 @@ pub(super) async fn receive(connection: &mut Connection, peer: SocketAddr) -> bo
     }
 }
 
-/// Sends no answer to a balancer that is set up wrongly: its client would take it for the site's.
+/// Closes without an answer: the balancer is misconfigured, and its client would take an answer for the
+/// site's.
 fn refuse(connection: &Connection, why: ProxyError, bytes: &[u8]) -> bool {
     let guard = &connection.guard;
     add(&guard.worker.counts().refused, 1);

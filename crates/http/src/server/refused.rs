@@ -8,7 +8,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// A request, or input that is no request, that was answered by no handler or not at all.
+/// A request, or input that is not a request, that no handler answered.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Refused<'a> {
@@ -18,10 +18,10 @@ pub struct Refused<'a> {
     pub status: Option<Status>,
     /// The reason.
     pub reason: Reason,
-    /// The beginning of the request as far as it had come and is still there, at most 1 KiB: the client's
-    /// bytes, to be escaped before they are shown.
+    /// The beginning of the request as far as it was received and is still in memory, at most 1 KiB. These
+    /// are the client's bytes: escape them before they are shown.
     pub head: &'a [u8],
-    /// A handler had the request already: its body was refused, and the handler was dropped
+    /// Whether a handler had the request already: its body was refused, and the handler was dropped
     /// ([`Request::refused_with`](crate::Request::refused_with)).
     pub begun: bool,
 }
@@ -38,19 +38,18 @@ pub enum Reason {
     SlowBody,
     /// The handler, or the stream of its body, panicked.
     Panicked,
-    /// A well-formed HTTP/2 head without a meaning here; the reason.
+    /// A well-formed HTTP/2 head that is not a valid request; the reason.
     Http2Head(&'static str),
     /// An HTTP/2 client broke the protocol, and its connection was ended with this code (RFC 9113 §7).
     Http2(u32),
     /// An HTTP/2 client has spent its [budget](crate::Misbehaviour), and its connection was ended.
     Misbehaviour,
-    /// An HTTP/2 request came while its connection had as much under way as it may, and was refused as
-    /// one that can be repeated (`REFUSED_STREAM`).
+    /// An HTTP/2 request came while its connection had as many streams, or bytes of waiting heads, as it may
+    /// have. It was refused as one that can be repeated (`REFUSED_STREAM`).
     TooManyStreams,
-    /// The connection's client has as many as one address may ([`PerAddress`](crate::PerAddress)).
+    /// The client address has as many connections as allowed ([`PerAddress`](crate::PerAddress)).
     TooManyConnections,
-    /// The connection came from an address that PROXY lines are expected of, and began with none or a wrong
-    /// one.
+    /// The connection came from an address that must send PROXY lines, and began with none or an invalid one.
     ProxyLine(ringroad_wire::proxy::ProxyError),
     /// The TLS handshake failed.
     Tls(TlsErrorKind),

@@ -1,7 +1,8 @@
-//! Workers that others take the place of, at the same address: on another driver, or with other code.
+//! Handing the sockets of workers over to other workers at the same address: on another driver, or with other
+//! code.
 //!
-//! Listening sockets change hands, and none is closed: a client in a backlog, or in the middle of its
-//! handshake, is served by the worker that has the socket now. Start at [`Handle::sockets`].
+//! Listening sockets change owners, and none is closed. A client in a backlog or in the middle of its TCP
+//! handshake is served by the socket's new owner. Start at [`Handle::sockets`].
 
 use super::{Ended, Handle, Server, ServerError, join_next, on_each, worker};
 use crate::transport::Socket;
@@ -15,12 +16,12 @@ use std::time::Duration;
 /// Listening sockets of some workers of a server, one each ([`Handle::sockets`]).
 #[derive(Default)]
 pub struct Sockets {
-    /// With the index of the worker.
+    /// Each with the index of its worker.
     sockets: Vec<(usize, Socket)>,
 }
 
 impl Sockets {
-    /// Returns how many: the workers of a server that takes them.
+    /// Returns the number of sockets, which is the number of workers of a server that takes them.
     pub fn count(&self) -> usize {
         self.sockets.len()
     }
@@ -34,17 +35,16 @@ impl fmt::Debug for Sockets {
 
 impl<S: 'static> Server<S> {
     /// Lets a server of this process that listens [`beside`](Server::beside) this one share its address. As
-    /// with several workers, no other process gets to listen there that does not ask for it, too
-    /// (`SO_REUSEPORT`).
+    /// with several workers, another process can listen there only if it also sets `SO_REUSEPORT`.
     #[must_use]
     pub fn shares_address(mut self) -> Server<S> {
         self.shares = true;
         self
     }
 
-    /// Listens at the address of a server that runs, which [shares](Server::shares_address) it: on another
-    /// driver, for example. At a TCP address the kernel deals connections out to the workers of both by a
-    /// hash; at a Unix socket, and one that was passed, the first that accepts has a connection.
+    /// Listens at the address of a running server that [shares](Server::shares_address) it, for example on
+    /// another driver. At a TCP address the kernel distributes connections over the workers of both by a
+    /// hash. At a Unix socket, and at a passed one, the first worker that accepts gets a connection.
     #[must_use]
     pub fn beside(mut self, other: &Handle) -> Server<S> {
         self.shares = true;
@@ -52,8 +52,8 @@ impl<S: 'static> Server<S> {
         self
     }
 
-    /// Takes the place of workers that run: listens on their sockets, with as many workers. From then on both
-    /// accept; [`Handle::release`] ends the others.
+    /// Takes the place of running workers: listens on their sockets, with the same number of workers. Both
+    /// accept until [`Handle::release`] ends the others.
     #[must_use]
     pub fn instead_of(mut self, sockets: &Sockets) -> Server<S> {
         self.workers = sockets.count();
@@ -63,17 +63,17 @@ impl<S: 'static> Server<S> {
 }
 
 impl Handle {
-    /// Workers that accept connections.
+    /// Returns the number of workers that accept connections.
     pub fn workers(&self) -> usize {
         self.crew.workers().len()
     }
 
-    /// Returns the listening sockets of so many of its workers, for a server that takes their place
+    /// Returns the listening sockets of `workers` of its workers, for a server that takes their place
     /// ([`Server::instead_of`]). Both accept until [`release`](Self::release).
     ///
     /// # Errors
-    /// [`ServerError::NoSocket`]: there are not so many workers, one has ended, or the process had no
-    /// descriptor to spare when the worker began.
+    /// [`ServerError::NoSocket`]: there are fewer workers, one has ended, or the process had no free
+    /// descriptor when the worker began.
     pub fn sockets(&self, workers: NonZeroUsize) -> Result<Sockets, ServerError> {
         let last = self.crew.workers().rev().take(workers.get());
         let socket = |me: usize| {
@@ -87,10 +87,10 @@ impl Handle {
         Ok(Sockets { sockets })
     }
 
-    /// Ends the workers with these sockets, which others listen on now. They accept what is in the backlog at
-    /// that moment, and nothing more. Requests that have begun are completed, however long they take, streams
-    /// of events and connections that speak another protocol go on until they end; connections that are idle
-    /// are closed as by [`stop`](Self::stop).
+    /// Ends the workers with these sockets, on which others listen now. They accept the connections in the
+    /// backlog at that moment, and no more. Requests in progress are completed, however long they take. Event
+    /// streams and connections that speak another protocol continue until they end. Idle connections are
+    /// closed as by [`stop`](Self::stop).
     pub fn release(&mut self, sockets: Sockets) -> Released {
         let leaving: Vec<_> = sockets.sockets.iter().map(|(me, _)| *me).collect();
         let crew = self.crew.release(&leaving);
@@ -98,7 +98,7 @@ impl Handle {
             let Some(handle) = self.workers.handles.get(me) else { continue };
             handle.leaving.store(true, Ordering::SeqCst);
             if let Some(remote) = handle.remote() {
-                // Refused: the worker is gone already.
+                // Refused if the worker has ended.
                 let _ = remote.spawn(move || async move {
                     if let Some(worker) = worker::here() {
                         worker.give_way();
@@ -113,8 +113,8 @@ impl Handle {
         Released { workers: Arc::clone(&self.workers), crew }
     }
 
-    /// Ends a server that has taken the place of workers which go on: they keep the sockets. What it has
-    /// begun meanwhile is completed, as after a [`stop`](Self::stop).
+    /// Ends a server that has taken the place of workers which continue: they keep the sockets. Its requests
+    /// in progress are completed, as after a [`stop`](Self::stop).
     ///
     /// # Errors
     /// As [`wait`](Self::wait).
@@ -124,7 +124,7 @@ impl Handle {
         self.wait()
     }
 
-    /// Leaves the sockets to others that listen on them: a stop closes descriptors, and not the sockets.
+    /// Leaves the sockets to the others that listen on them: a stop then closes descriptors only.
     pub(super) fn leave_sockets(&self) {
         for handle in &self.workers.handles {
             handle.leaving.store(true, Ordering::SeqCst);
@@ -132,27 +132,27 @@ impl Handle {
         self.leave_file();
     }
 
-    /// The file of a Unix socket is that of the server with the socket.
+    /// Leaves the file of a Unix socket to the server that has the socket.
     fn leave_file(&self) {
         self.workers.file.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 }
 
-/// Workers that complete what they have begun, while others have their sockets. Dropped, they go on by
-/// themselves.
+/// Workers that complete their requests in progress while others have their sockets. If this is dropped, they
+/// continue without it.
 pub struct Released {
     workers: Arc<worker::Workers>,
     crew: Crew<Ended>,
 }
 
 impl Released {
-    /// Returns whether all have ended.
+    /// Returns whether all workers have ended.
     pub fn has_ended(&self) -> bool {
         self.crew.workers().all(|worker| self.crew.has_ended(worker))
     }
 
-    /// Gives what has begun this long, counted from the release; what has no end of its own ends as by a
-    /// stop.
+    /// Sets the time for requests in progress, counted from the release. Streams and connections without an
+    /// end of their own then end as by a stop.
     pub fn set_drain(&self, drain: Duration) {
         on_each(&self.workers, move || {
             if let Some(worker) = worker::here().filter(|worker| worker.is_leaving()) {
@@ -161,10 +161,10 @@ impl Released {
         });
     }
 
-    /// Waits until all have ended.
+    /// Waits until all workers have ended.
     ///
     /// # Errors
-    /// The first worker's that ended by an error or a panic.
+    /// That of the first worker that ended with an error or a panic.
     pub fn wait(mut self) -> Result<(), ServerError> {
         let mut first = Ok(());
         while let Some(ended) = join_next(&mut self.crew) {

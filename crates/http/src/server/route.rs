@@ -1,9 +1,9 @@
 //! Routing of requests to handlers, and running a handler without an allocation.
 //!
-//! Handlers are given once ([`Handler`], [`Methods`]) and cloned for each worker, which makes a [`Router`] of
-//! them on its own thread: from there on nothing is shared between threads. Only its [`Endpoint`] knows the
-//! type of a handler's future, so each endpoint keeps a list of boxes: a future is moved into a used box and
-//! polled, and the box goes back.
+//! Handlers are added once ([`Handler`], [`Methods`]) and cloned for each worker. The worker makes a
+//! [`Router`] of them on its own thread; from then on threads share nothing. Only a handler's [`Endpoint`]
+//! knows the type of its future, so each endpoint keeps a list of boxes: a future is moved into a free box
+//! and polled, and the box is returned to the list.
 
 use super::boxes::FreeList;
 use super::router::{Layer, MakeLayer, Stack};
@@ -18,7 +18,8 @@ use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, ready};
 
-/// What a worker's handlers share, made on its thread: [`Server::with_state`](crate::Server::with_state).
+/// State that a worker's handlers share, made on its thread:
+/// [`Server::with_state`](crate::Server::with_state).
 #[derive(Debug)]
 pub struct State<S>(pub(crate) Rc<S>);
 
@@ -47,7 +48,7 @@ impl<S> Deref for State<S> {
     note = "it is cloned for each worker and sent to its thread: what a closure captures must be `Clone + Send + 'static`"
 )]
 pub trait Handler<S, Kind>: Clone + Send + 'static {
-    /// What it does for one request.
+    /// The future that answers one request.
     type Future: Future<Output = Response> + 'static;
 
     /// Begins to answer a request.
@@ -91,7 +92,7 @@ where
 }
 
 pin_project! {
-    /// A handler's future, and what it returns as a response.
+    /// A handler's future. It converts the output to a response.
     #[derive(Debug)]
     pub struct Answering<F> {
         #[pin]
@@ -131,10 +132,10 @@ pub(crate) trait Route {
     fn start(&self, request: Request, context: &mut Context<'_>) -> Started;
 }
 
-/// A handler that has begun.
+/// A running handler.
 pub(crate) trait Running {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Response, Panicked>>;
-    /// The handler has ended, or was dropped.
+    /// Takes the box back, after the end of the handler or its drop.
     fn recycle(self: Pin<Box<Self>>);
 }
 
@@ -145,8 +146,8 @@ struct Endpoint<H, S, F, C> {
     call: C,
 }
 
-/// The largest future, in bytes, that is moved into its box. Larger ones are made where they are polled
-/// ([`turns`]), which costs some 30 instructions.
+/// Maximum size of a future, in bytes, that is moved into its box. Larger ones are made where they are polled
+/// ([`turns`]), which costs about 30 instructions.
 const MOVED_BYTES_MAX: usize = 1024;
 
 pin_project! {
@@ -217,7 +218,7 @@ trait Make<S>: Send {
     fn clone_box(&self) -> Box<dyn Make<S>>;
 }
 
-/// A handler, with the way to call it, which has forgotten its kind.
+/// A handler, and the way to call it, without its kind.
 #[derive(Clone)]
 struct Made<H, C> {
     handler: H,
@@ -240,7 +241,7 @@ where
     }
 }
 
-/// Returns a method's place in a table; none for those that only [`any`] takes.
+/// Returns the index of a method in the table; `None` for methods that only [`any`] takes.
 fn method_index(method: Method) -> Option<usize> {
     match method {
         Method::Get => Some(0),
@@ -259,8 +260,8 @@ const METHODS: [Method; 7] =
 
 /// The handlers of one pattern, by method: `get(show).post(store)`.
 ///
-/// HEAD is answered by GET's handler without the body, OPTIONS by the list of methods, other methods by 405
-/// with that list, unless they have a handler of their own.
+/// Unless other handlers are added, HEAD is answered by GET's handler without the body, OPTIONS by the list
+/// of methods, and other methods by 405 with that list.
 pub struct Methods<S> {
     by_method: [Option<Box<dyn Make<S>>>; METHODS.len()],
     any: Option<Box<dyn Make<S>>>,
@@ -272,8 +273,8 @@ impl<S: 'static> Methods<S> {
         Methods { by_method: [const { None }; METHODS.len()], any: None, body_bytes_max: u64::MAX }
     }
 
-    /// Limits the bodies of requests to so many bytes: 413 otherwise. It narrows
-    /// [`Limits::body_bytes`](crate::Limits::body_bytes) of the server for these handlers, and cannot widen
+    /// Limits the bodies of requests to `bytes`: 413 otherwise. It lowers
+    /// [`Limits::body_bytes`](crate::Limits::body_bytes) of the server for these handlers, and cannot raise
     /// it.
     #[must_use]
     pub fn body_bytes_max(mut self, bytes: u64) -> Methods<S> {
@@ -350,9 +351,9 @@ pub fn any<S: 'static, K: 'static, H: Handler<S, K>>(handler: H) -> Methods<S> {
 pub(crate) struct Routes<S> {
     by_pattern: Vec<(String, Methods<S>)>,
     fallback: Option<Box<dyn Make<S>>>,
-    /// The first sees a request first.
+    /// The first layer gets a request first.
     layers: Vec<Box<dyn MakeLayer<S>>>,
-    /// Routers with layers of their own, and the patterns of what they see.
+    /// Routers with layers of their own, and the patterns of the requests that they get.
     mounted: Vec<(Vec<String>, Routes<S>)>,
 }
 
@@ -391,7 +392,8 @@ impl<S: 'static> Routes<S> {
         if other.layers.is_empty() && other.fallback.is_none() {
             return self.merge(other);
         }
-        // Everything beneath it, so that its layers and its fallback see what it has no route for.
+        // Patterns for everything beneath the prefix, so that the nested layers and fallback also get
+        // requests without a route.
         let mut patterns = vec![format!("{prefix}/"), format!("{prefix}/{{*beneath}}")];
         if !prefix.is_empty() {
             patterns.push(prefix.to_owned());
@@ -401,7 +403,7 @@ impl<S: 'static> Routes<S> {
 
     fn move_beneath(&mut self, prefix: &str) {
         let moved = |pattern: &mut String| {
-            // The root of what is nested is the prefix itself.
+            // The root of the nested router is the prefix itself.
             *pattern = match pattern.as_str() {
                 "/" if !prefix.is_empty() => prefix.to_owned(),
                 other => format!("{prefix}{other}"),
@@ -429,7 +431,7 @@ impl<S: 'static> Routes<S> {
     /// Returns the router of one worker.
     ///
     /// # Errors
-    /// A pattern and what is wrong with it.
+    /// A pattern, and what is wrong with it.
     pub(crate) fn make(&self, state: &State<S>) -> Result<Router, (String, String)> {
         let mut router = Router {
             matcher: matchit::Router::new(),
@@ -482,7 +484,7 @@ where
     Rc::new(Endpoint { handler, state, free: Rc::default(), call })
 }
 
-/// Answers with the table of a router that has layers of its own.
+/// Answers through the table of a router that has layers of its own.
 fn pass_on<S>(router: &Rc<Router>, request: Request, _: &State<S>) -> PassedOn {
     PassedOn { router: Rc::clone(router), dispatch: Dispatch::new(request) }
 }
@@ -500,13 +502,13 @@ impl Future for PassedOn {
         let this = &mut *self;
         this.dispatch.poll(&this.router, context).map(|answered| match answered {
             Ok(response) => response,
-            // The hook has shown the message. It is counted where it is caught.
+            // The panic hook has shown the message. The outermost catch counts it.
             Err(Panicked) => resume_unwind(Box::new("a handler panicked")),
         })
     }
 }
 
-/// A request on its way through a table.
+/// A request in a table.
 pub(super) struct Dispatch(Stage);
 
 enum Stage {
@@ -630,7 +632,7 @@ impl Resource {
     }
 }
 
-/// Returns the names of a pattern's parameters, in order. Braces that are doubled are themselves.
+/// Returns the names of a pattern's parameters, in order. Doubled braces are literal.
 fn parameters(pattern: &str) -> impl Iterator<Item = &str> {
     let mut rest = pattern;
     std::iter::from_fn(move || {
@@ -651,7 +653,7 @@ fn parameters(pattern: &str) -> impl Iterator<Item = &str> {
 pub(crate) enum Matched<'a> {
     /// A handler, with the parameters' names if the pattern has some.
     Route(HeadRoute, Option<&'a Rc<[Box<str>]>>),
-    /// This response.
+    /// This response, without a handler.
     Answer(Response),
 }
 
@@ -666,12 +668,12 @@ impl Router {
         &*self.routes[id.0 as usize]
     }
 
-    /// Returns the longest body that a handler takes.
+    /// Returns the maximum body size of a handler.
     pub(crate) fn body_bytes_max(&self, id: HeadRoute) -> u64 {
         self.body_bytes_max.get(id.0 as usize).copied().unwrap_or(u64::MAX)
     }
 
-    /// Finds the handler of `head`; parameters' places in its path are appended to `params`.
+    /// Finds the handler of `head`, and appends the positions of the parameters in its path to `params`.
     #[inline]
     pub(crate) fn find(&self, head: &RequestHead<'_>, params: &mut Vec<(u16, u16)>) -> Matched<'_> {
         let (method, path) = (head.method(), head.path());
@@ -679,7 +681,7 @@ impl Router {
         let resource = matched.value;
         let Some(route) = resource.route(method) else { return Matched::Answer(resource.refuse(method)) };
         if resource.names.is_some() {
-            // A parameter is a part of the path: its place is what the request keeps.
+            // A parameter is a part of the path, so the request keeps its position.
             let start = path.as_ptr().addr();
             params.extend(matched.params.iter().map(|(_, value)| {
                 let from = value.as_ptr().addr() - start;

@@ -1,8 +1,8 @@
-//! Routes with layers around them: what many routes share is written once, and holds for refusals too.
+//! Routes with layers around them: common work is written once, and also applies to refusals.
 //!
-//! A [`Router`] is data until a worker makes a table of it on its own thread ([`Routes::make`]). With layers
-//! the table has one handler, the [`Stack`]: a request passes its layers and then meets the table of routes.
-//! A router without layers is looked up as before, at no cost.
+//! A [`Router`] is data until a worker makes a table of it on its own thread ([`Routes::make`]). With layers,
+//! the table has one handler, the [`Stack`]: a request passes its layers, then the table of routes. A router
+//! without layers costs nothing.
 
 use super::error::ServerError;
 use super::route::{self, Dispatch, Handler, Methods, Routes, State};
@@ -57,18 +57,19 @@ impl<S: 'static> Router<S> {
         self
     }
 
-    /// Adds a layer around all that is in this router, wherever it was added: routes, the fallback, 404 and
-    /// 405. A request passes the layers in the order in which they were added, and its response in reverse.
+    /// Adds a layer around everything in this router, including routes that are added later, the fallback,
+    /// 404 and 405. A request passes the layers in the order in which they were added, and its response in
+    /// reverse.
     ///
-    /// A request costs a box for each layer.
+    /// Each layer costs a request one allocation.
     #[must_use]
     pub fn layer(mut self, layer: impl Layer<S>) -> Router<S> {
         self.routes.add_layer(layer);
         self
     }
 
-    /// Adds the routes of another router beneath `prefix`, with its layers and its fallback around them:
-    /// these see every request beneath the prefix. Handlers see the whole path.
+    /// Adds the routes of another router beneath `prefix`, with its layers and its fallback around them: they
+    /// get every request beneath the prefix. Handlers see the whole path.
     #[must_use]
     pub fn nest(mut self, prefix: &str, router: Router<S>) -> Router<S> {
         self.routes.nest(prefix, router.routes);
@@ -102,10 +103,10 @@ impl<S> fmt::Debug for Router<S> {
     note = "it is cloned for each worker and sent to its thread: what a closure captures must be `Clone + Send + 'static`"
 )]
 pub trait Layer<S>: Clone + Send + 'static {
-    /// What it does for one request.
+    /// The future that answers one request.
     type Future: Future<Output = Response> + 'static;
 
-    /// Begins to answer a request. [`Next::run`] is what is behind it.
+    /// Begins to answer a request. [`Next::run`] calls the next layer or the handler.
     fn call(&self, request: Request, next: Next<S>) -> Self::Future;
 }
 
@@ -122,10 +123,10 @@ where
     }
 }
 
-/// The answer that a layer is around.
+/// The future of the answer that a layer wraps.
 type Boxed = Pin<Box<dyn Future<Output = Response>>>;
 
-/// A layer that has forgotten its type.
+/// A layer without its type.
 trait AnyLayer<S> {
     fn call(&self, request: Request, next: Next<S>) -> Boxed;
 }
@@ -163,15 +164,15 @@ pub(super) struct Stack<S> {
 }
 
 impl<S: 'static> Stack<S> {
-    /// Answers a request: the handler of the table that is in front.
+    /// Answers a request: the handler of the outer table.
     pub(super) fn answer(stack: &Rc<Stack<S>>, mut request: Request, _: &State<S>) -> Boxed {
-        // Of a head that is used again.
+        // The head may be reused, and then has the parameters of its last use.
         request.forget_params();
         Next { stack: Rc::clone(stack), at: 0 }.begin(request)
     }
 }
 
-/// What is behind a layer: other layers, and the handler.
+/// The rest of the chain within a layer: other layers, and the handler.
 pub struct Next<S = ()> {
     stack: Rc<Stack<S>>,
     at: usize,
@@ -183,11 +184,11 @@ impl<S: 'static> Next<S> {
         &self.stack.state
     }
 
-    /// Answers the request: with the answer of the next layer, of the handler, or 404 or 405.
+    /// Answers the request with the response of the next layer or of the handler, or with 404 or 405.
     ///
     /// # Panics
-    /// The handler panics. The panic passes the layers, unless one is
-    /// [`catch_panic`](crate::layers::catch_panic), and is answered 500.
+    /// The handler panics. The panic passes the layers and is answered 500, unless a layer is
+    /// [`catch_panic`](crate::layers::catch_panic).
     pub async fn run(self, request: Request) -> Response {
         self.begin(request).await
     }
@@ -221,13 +222,13 @@ impl<S> Future for Innermost<S> {
         let this = &mut *self;
         this.dispatch.poll(&this.stack.router, context).map(|answered| match answered {
             Ok(response) => response,
-            // The hook has shown the message; the layers see the panic as one of their own.
+            // The panic hook has shown the message. The layers see the panic as one of their own.
             Err(_) => resume_unwind(Box::new("a handler panicked")),
         })
     }
 }
 
-/// A server's routes on this thread, without a socket: for tests, and to answer requests that come another
+/// A server's routes on this thread, without a socket: for tests, and for requests that arrive in another
 /// way. See [`Server::local`](crate::Server::local).
 pub struct LocalServer {
     router: Rc<route::Router>,
@@ -241,8 +242,8 @@ impl LocalServer {
     }
 
     /// Answers a request as the server would: layers, routes, 404, 405, limits of bodies, and 500 for a
-    /// handler that panics. What belongs to a connection is not there: deadlines, the other limits, `Date`,
-    /// the lines of the framing. The answer to HEAD still has its body.
+    /// handler that panics. Properties of a connection are missing: deadlines, the other limits, `Date`, the
+    /// lines of the framing. The answer to HEAD still has its body.
     pub async fn call(&self, mut request: Request) -> Response {
         request.forget_params();
         let mut dispatch = Dispatch::new(request);

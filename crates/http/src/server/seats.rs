@@ -1,8 +1,8 @@
-//! Deadlines of a worker's connections, without a timer and without reading a clock for each.
+//! Deadlines of a worker's connections, without a timer and without reading the clock for each.
 //!
-//! Each connection has a seat, which says what the connection waits for and since which second. A connection
-//! writes there as it goes; once a second the worker's sweep looks at every seat and cancels what is overdue.
-//! So a deadline is kept to within a second, and costs a request a store or two.
+//! Each connection has a seat, which records what the connection waits for and since which second. The
+//! connection updates it; once a second the worker's sweep checks every seat and cancels overdue waits. So a
+//! deadline is kept to within a second, and costs a request one or two stores.
 
 use crate::message::{ConnectionId, ConnectionInfo};
 use crate::transport::TransportCanceller;
@@ -23,9 +23,9 @@ pub(crate) enum Waits {
     Body,
     /// Room to send a buffer of a few answers.
     Send,
-    /// Room to send the rest of a large answer, each part of which is told.
+    /// Room to send the rest of a large answer. Each part is recorded.
     SendMore,
-    /// A handler: as long as it likes.
+    /// A handler, without a deadline.
     Handler,
     /// The peer's end, after the last answer.
     End,
@@ -34,9 +34,9 @@ pub(crate) enum Waits {
 /// Why a connection was cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It was not.
+    /// It was not cancelled.
     None,
-    /// What it waited for took too long.
+    /// This wait took too long.
     Overdue(Waits),
     /// The server stops.
     Stopped,
@@ -45,23 +45,23 @@ pub(crate) enum Verdict {
 struct Seat {
     waits: Waits,
     verdict: Verdict,
-    /// The second it began to wait in.
+    /// The second in which the wait began.
     since: u32,
-    /// Bytes of the body that came while its present time of grace ran.
+    /// Bytes of the body received in the present grace period.
     progress: u32,
-    /// Bytes of a large answer that went while its present window ran.
+    /// Bytes of a large answer sent in the present window.
     sent: u32,
-    /// Seconds left of that time. They pass while the body is waited for, and stand still while a handler, or
-    /// the answer's receiver, is. Of a connection that ends: seconds until it is closed in any case.
+    /// Seconds left of the grace period. They pass only while the body is waited for, not while the handler
+    /// or the receiver of the answer is. For a connection that ends: seconds until it is closed in any case.
     grace_left: u16,
-    /// Seconds left of the window in which a large answer has to go at the least rate; 0: none has begun.
+    /// Seconds left of the window in which a large answer must reach the minimum rate; 0: none has begun.
     window_left: u16,
     /// The client has reset the connection.
     gone: bool,
-    /// Which of its visitors this is.
+    /// Generation of the seat.
     visit: u32,
-    /// `None`: the seat is free, and `since` tells the next free one. The canceller's owner is the
-    /// connection.
+    /// `None` if the seat is free; `since` is then the index of the next free seat. The connection owns what
+    /// is cancelled.
     canceller: Option<TransportCanceller>,
 }
 
@@ -71,22 +71,22 @@ const _: () = assert!(size_of::<Seat>() <= 48);
 pub(crate) struct Seats {
     seats: RefCell<Vec<Seat>>,
     free: Cell<u32>,
-    /// By index: what was told or asked of a connection, and at which visit. Empty until something is.
+    /// By index: recorded facts about a connection, and its generation. Empty until something is recorded.
     infos: RefCell<HashMap<u32, (u32, ConnectionInfo), RandomState>>,
     deadlines: RefCell<Deadlines>,
     /// The second of the last sweep.
     swept: Cell<u32>,
 }
 
-/// No seat.
+/// The index that stands for no seat.
 const NONE: u32 = u32::MAX;
 
-/// How long the peer may be silent after the last answer, or up to a second less, before the connection is
-/// closed.
+/// How long the peer may be silent after the last answer before the connection is closed, or up to one second
+/// less.
 const LINGER: Duration = Duration::from_secs(5);
 
-/// While a server stops, a connection that was quiet for so long is closed; one that was busy a moment ago
-/// may have a request on its way.
+/// While a server stops, a connection that was idle for this long is closed. A connection that was busy more
+/// recently may have a request on its way.
 const QUIET: Duration = Duration::from_secs(1);
 
 impl Seats {
@@ -133,7 +133,7 @@ impl Seats {
             *free = seat;
             return ConnectionId { index, visit };
         }
-        // Fewer than descriptors, and their number is a positive i32.
+        // There are fewer seats than descriptors, and their number is a positive i32.
         seats.push(seat);
         ConnectionId { index: seats.len() as u32 - 1, visit: 0 }
     }
@@ -153,14 +153,14 @@ impl Seats {
         }
     }
 
-    /// Has `work` look at a seat, if it is still this visit's.
+    /// Calls `work` with a seat, if it still has this generation.
     fn with<R>(&self, id: ConnectionId, work: impl FnOnce(&mut Seat) -> R) -> Option<R> {
         let mut seats = self.seats.borrow_mut();
         let seat = seats.get_mut(id.index as usize)?;
         (seat.visit == id.visit && seat.canceller.is_some()).then(|| work(seat))
     }
 
-    /// The client has reset the connection.
+    /// Records that the client has reset the connection.
     pub(crate) fn set_gone(&self, id: ConnectionId) {
         self.with(id, |seat| seat.gone = true);
     }
@@ -183,7 +183,8 @@ impl Seats {
         self.with(id, |seat| (seat.window_left, seat.sent) = (0, 0));
     }
 
-    /// Takes back the verdict on a large answer that was too slow: it was given up, its connection goes on.
+    /// Revokes the verdict on a large answer that was too slow: the answer was given up, and the connection
+    /// continues.
     pub(crate) fn pardon(&self, id: ConnectionId, now: u32) {
         self.with(id, |seat| {
             (seat.verdict, seat.since, seat.window_left, seat.sent) = (Verdict::None, now, 0, 0);
@@ -199,18 +200,18 @@ impl Seats {
         });
     }
 
-    /// Chooses the connections that have had their last answer, and those that have been idle for longest,
-    /// one of eight and 32 at most, and gives out their cancellers: there are more connections than there is
-    /// room for. One that became idle less than a whole second ago may have a request on its way, and one
-    /// that ends since then its answer: these are left.
+    /// Chooses connections to close, because there is no room for more, and returns their cancellers: those
+    /// that have had their last answer, and those that have been idle for longest, one in eight and 32 at
+    /// most. A connection is left alone if it became idle less than a whole second ago, since a request may
+    /// be on its way, or if it ended that recently, since its answer may be.
     pub(crate) fn evict_idle(&self, now: u32) -> Vec<TransportCanceller> {
         let mut seats = self.seats.borrow_mut();
         let linger = seconds_of(self.deadlines.borrow().linger).saturating_add(1);
         let is_idle = |seat: &Seat| {
             let waits = match seat.waits {
-                // The second it began in may have been nearly over, as in `judge`.
+                // The second in which it began may have been nearly over, as in `judge`.
                 Waits::Request => now.saturating_sub(seat.since) > 1,
-                // The client may go on sending; what of its time is over counts.
+                // The client may go on sending; the elapsed part of its time counts.
                 Waits::End => seat.grace_left < linger,
                 _ => false,
             };
@@ -235,8 +236,8 @@ impl Seats {
         evicted.collect()
     }
 
-    /// Chooses so many connections, those with peers that have taken nothing for longest, and gives out their
-    /// cancellers: too much is waiting to be sent.
+    /// Chooses the connections with peers that have taken nothing for longest, as many as `share` returns,
+    /// and returns their cancellers: too many bytes are unsent.
     pub(crate) fn cut_slowest(&self, share: impl Fn(usize) -> usize) -> Vec<TransportCanceller> {
         let mut seats = self.seats.borrow_mut();
         let sends = |seat: &Seat| {
@@ -260,8 +261,8 @@ impl Seats {
         cut.collect()
     }
 
-    /// A connection waits for this from now on; for a head it goes on waiting, if it did, and the time of a
-    /// body is counted apart.
+    /// Records what a connection waits for. A wait for a head continues if it had begun; the time of a body
+    /// is counted separately.
     #[inline]
     pub(crate) fn set(&self, id: ConnectionId, waits: Waits, now: u32) {
         if let Some(seat) = self.seats.borrow_mut().get_mut(id.index as usize) {
@@ -275,7 +276,7 @@ impl Seats {
     /// Records that a request has begun and its body is still to come.
     pub(crate) fn begin_body(&self, id: ConnectionId) {
         if let Some(seat) = self.seats.borrow_mut().get_mut(id.index as usize) {
-            // The second it begins in may be nearly over.
+            // The second in which it begins may be nearly over.
             seat.grace_left = grace(&self.deadlines.borrow()).saturating_add(1);
             seat.progress = 0;
         }
@@ -293,7 +294,7 @@ impl Seats {
         self.seats.borrow().get(id.index as usize).map_or(Verdict::None, |seat| seat.verdict)
     }
 
-    /// Returns facts about a connection; the system is asked once. `None` when the connection has ended.
+    /// Returns facts about a connection. The system is asked once. `None` if the connection has ended.
     pub(crate) fn info(&self, id: ConnectionId) -> Option<ConnectionInfo> {
         let canceller = self.with(id, |seat| seat.canceller.clone())??;
         if let Some((visit, info)) = self.infos.borrow().get(&id.index)
@@ -307,13 +308,13 @@ impl Seats {
         Some(info)
     }
 
-    /// Returns the address that the client connected to, as the system tells it. `None` for a Unix socket,
-    /// and when the connection has ended.
+    /// Returns the address that the client connected to, from the system. `None` for a Unix socket, and if
+    /// the connection has ended.
     pub(crate) fn local(&self, id: ConnectionId) -> Option<std::net::SocketAddr> {
         self.with(id, |seat| seat.canceller.clone())??.local_addr()
     }
 
-    /// Records an event that did not come from the connection itself.
+    /// Records facts that did not come from the connection itself.
     pub(crate) fn set_info(&self, id: ConnectionId, info: ConnectionInfo) {
         self.infos.borrow_mut().insert(id.index, (id.visit, info));
     }
@@ -332,7 +333,7 @@ impl Seats {
                 }
             }
         }
-        // Cancelling wakes tasks, which come back here later.
+        // Cancelling wakes tasks, which call this module later.
         for canceller in overdue {
             canceller.cancel();
         }
@@ -343,31 +344,31 @@ fn seconds(now: u32, since: u32) -> Duration {
     Duration::from_secs(now.saturating_sub(since).into())
 }
 
-/// Most connections that are closed at a time to make room.
+/// Maximum number of connections that are closed at a time to make room.
 const EVICTED_MAX: usize = 32;
 
-/// Whole seconds, of which there are at most 18 hours here.
+/// Returns whole seconds, at most about 18 hours.
 fn seconds_of(span: Duration) -> u16 {
     u16::try_from(span.as_secs()).unwrap_or(u16::MAX)
 }
 
-/// Returns the time of grace of a body.
+/// Returns the grace period of a body.
 fn grace(deadlines: &Deadlines) -> u16 {
     seconds_of(deadlines.body_grace)
 }
 
-/// Returns the window in which a large answer has to go at the least rate.
+/// Returns the window in which a large answer must reach the minimum rate.
 fn window(deadlines: &Deadlines) -> u16 {
     seconds_of(deadlines.send_stall).max(1)
 }
 
-/// Accounts for seconds that have passed for the connection of this seat; it is `now`.
+/// Accounts for the seconds that have passed for the connection of this seat.
 fn pass(seat: &mut Seat, now: u32, passed: u32, stopping: bool, deadlines: &Deadlines) -> Verdict {
     let passed = u16::try_from(passed).unwrap_or(u16::MAX);
     match seat.waits {
         Waits::Body | Waits::End => seat.grace_left = seat.grace_left.saturating_sub(passed),
         Waits::SendMore if seat.window_left == 0 => {
-            // The second it begins in may be nearly over.
+            // The second in which it begins may be nearly over.
             (seat.window_left, seat.sent) = (window(deadlines), 0);
         }
         Waits::SendMore => seat.window_left = seat.window_left.saturating_sub(passed),
@@ -384,8 +385,8 @@ fn pass(seat: &mut Seat, now: u32, passed: u32, stopping: bool, deadlines: &Dead
 }
 
 fn judge(seat: &Seat, now: u32, stopping: bool, deadlines: &Deadlines) -> Verdict {
-    // The second it began in may have been nearly over: only whole ones count, so that no connection is cut
-    // short.
+    // The second in which it began may have been nearly over. Only whole seconds count, so that no connection
+    // is cut early.
     let waited = Duration::from_secs(now.saturating_sub(seat.since).saturating_sub(1).into());
     let overdue = match seat.waits {
         Waits::Request if stopping && seconds(now, seat.since) >= QUIET => return Verdict::Stopped,
@@ -400,12 +401,11 @@ fn judge(seat: &Seat, now: u32, stopping: bool, deadlines: &Deadlines) -> Verdic
             let least = u64::from(deadlines.send_bytes_per_second_min) * u64::from(window(deadlines));
             waited >= deadlines.send_stall || (seat.window_left == 0 && u64::from(seat.sent) < least)
         }
-        // A server that stops has answered on all its connections.
+        // A stopping server has answered on all its connections.
         Waits::End if stopping => waited >= QUIET,
         Waits::End if seat.grace_left == 0 => true,
-        // A connection that was cancelled comes here by a sweep, so with whole seconds it would end a sweep
-        // late. One that comes here by itself may be cut short by what is left of a second, which does no
-        // harm.
+        // A cancelled connection comes here by a sweep, so with whole seconds it would end one sweep late.
+        // One that comes here by itself may be cut up to a second early, which is harmless.
         Waits::End => seconds(now, seat.since) >= LINGER,
         Waits::Handler => false,
     };
@@ -439,15 +439,15 @@ mod tests {
         judge(&seat(waits, since), now, false, &Deadlines::default())
     }
 
-    /// Returns the seconds at the end of which a body is waited for, or (`false`) a handler; with so many
-    /// bytes in each. How many pass until it is overdue.
+    /// Returns the number of seconds until the connection is overdue. In each second a body (`true`) or a
+    /// handler (`false`) is waited for, and `bytes` arrive.
     fn seconds_of(waiting: impl IntoIterator<Item = bool>, bytes: usize) -> Option<usize> {
         let seats = Seats::new(Deadlines::default());
         seats.seats.borrow_mut().push(seat(Waits::Handler, 0));
         let id = ConnectionId { index: 0, visit: 0 };
         seats.begin_body(id);
         waiting.into_iter().zip(1_u32..).position(|(waits, now)| {
-            // Each piece that comes is shown to the handler, and then the next is waited for.
+            // The handler gets each piece that arrives; then the next is waited for.
             for waits in [Waits::Handler, Waits::Body] {
                 seats.set(id, waits, now - 1);
             }
@@ -465,7 +465,7 @@ mod tests {
         assert_eq!(seconds_of([true; 100], 1), Some(10));
         assert_eq!(seconds_of([true; 100], 1023 * 10 / 11), Some(10));
         assert_eq!(seconds_of([true; 100], 1024), None);
-        // What came too much of counts in its own time of grace only.
+        // Excess bytes count in their own grace period only.
         assert_eq!(seconds_of([true; 100], 1000), Some(20));
     }
 

@@ -1,4 +1,4 @@
-//! Code of the user's that speaks another protocol on a connection, or on a stream of one.
+//! Runs the user's code that speaks another protocol on a connection, or on a stream of one.
 
 use super::route::Panicked;
 use super::worker::Worker;
@@ -10,11 +10,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::task::Poll;
 
-/// Runs it to its end. When the server stops it has
+/// Runs the code to its end. When the server stops, it has
 /// [`Server::upgraded_grace`](crate::Server::upgraded_grace), and is dropped then. A panic ends it, and is
 /// counted.
 pub(super) async fn run(worker: &Worker, takeover: Takeover, upgraded: Upgraded) {
-    // What it does first may panic as well as the rest.
+    // Both the call that makes the future and its polls may panic.
     let mut begun = None;
     let mut takeover = Some((takeover, upgraded));
     let mut running = pin!(poll_fn(|context| {
@@ -36,7 +36,7 @@ pub(super) async fn run(worker: &Worker, takeover: Takeover, upgraded: Upgraded)
     });
     let ended = match first.await {
         Some(ended) => ended,
-        // Given up after that, and closed with it.
+        // After the grace period the code is dropped, and the connection with it.
         None => time::timeout(worker.upgraded_grace(), running).await.unwrap_or(Ok(())),
     };
     if let Some(waiter) = waiter {

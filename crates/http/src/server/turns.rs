@@ -1,8 +1,8 @@
 //! Handlers with large futures: run without an allocation and without moving the future.
 //!
-//! A future of several KB costs more to move into a box than a small handler costs to run. So each box holds
-//! a loop that never ends: it takes a request from its [`Desk`], answers it, and puts the response there. The
-//! handler's future is a part of the loop's, and is made where it is polled.
+//! Moving a future of several KB into a box costs more than a small handler. So each box holds an endless
+//! loop: it takes a request from its [`Desk`], answers it, and puts the response there. The handler's future
+//! is a part of the loop's future, and is made where it is polled.
 
 use super::boxes::FreeList;
 use super::route::{Panicked, Route, Running, Started, State};
@@ -15,7 +15,7 @@ use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll};
 
-/// Where a request lies for a loop, and then its response.
+/// The slot for a request to a loop, then for its response.
 #[derive(Default)]
 struct Desk {
     request: Cell<Option<Request>>,
@@ -56,7 +56,7 @@ pin_project! {
         #[pin]
         answers: L,
         desk: Rc<Desk>,
-        // The loop has answered what it was given. One that has not is not used again.
+        // Whether the loop has answered its request. A loop that has not is not reused.
         is_over: bool,
         home: Weak<FreeList<Turns<L>>>,
     }
@@ -103,7 +103,7 @@ impl<L: Future<Output = ()> + 'static, M: Fn(Rc<Desk>) -> L> Route for InTurns<L
 }
 
 impl<L: Future<Output = ()>> Turns<L> {
-    /// Polls the loop, and takes what it has answered.
+    /// Polls the loop, and takes the response.
     #[inline]
     fn look(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Response, Panicked>> {
         let this = self.project();
@@ -130,7 +130,7 @@ impl<L: Future<Output = ()> + 'static> Running for Turns<L> {
         if let Some(home) = self.home.upgrade().filter(|_| self.is_over) {
             return home.put(self);
         }
-        // What a handler does while it is dropped is not its connection's concern.
+        // A panic in a drop of the handler does not concern its connection.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(self)));
     }
 }

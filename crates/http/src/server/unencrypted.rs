@@ -1,7 +1,7 @@
-//! Plain HTTP at an address that speaks TLS: `http://` where `https://` was meant.
+//! Plain HTTP at an address that requires TLS: `http://` where `https://` was meant.
 //!
-//! Such a client would show a TLS alert as a broken answer. It gets one answer in its own protocol, and its
-//! connection ends in stages. Everything else that is not TLS is left to the handshake, which answers with an
+//! Such a client would show a TLS alert as an invalid answer. It gets one answer in plain HTTP, and its
+//! connection ends in stages. All other input that is not TLS is left to the handshake, which answers with an
 //! alert. Start at [`begins`].
 
 use super::connection::refused_reply;
@@ -19,14 +19,15 @@ use ringroad_wire::Status;
 /// The body of the answer.
 const TEXT: &str = "This port speaks TLS: use https:// instead of http://\n";
 
-/// Longest method that is recognised. Longer words go to the handshake, so little is held for them.
+/// Maximum length of a method that is recognised. Longer words are left to the handshake, so little is
+/// buffered.
 const METHOD_BYTES_MAX: usize = 24;
 
-/// Receives behind `input` until it is known whether that begins a request of plain HTTP; returns whether it
-/// does. A TLS record decides with its first byte.
+/// Receives after `input` until it is known whether `input` begins a plain HTTP request, and returns whether
+/// it does. The first byte of a TLS record is sufficient.
 ///
 /// # Errors
-/// The connection has ended or failed before.
+/// The connection has ended or failed.
 pub(super) async fn begins(stream: &mut Transport, input: &mut Vec<u8>) -> Result<bool, HandshakeError> {
     loop {
         if let Some(is_http) = is_http(input) {
@@ -40,8 +41,8 @@ pub(super) async fn begins(stream: &mut Transport, input: &mut Vec<u8>) -> Resul
     }
 }
 
-/// Returns whether bytes begin with a method in capitals and a space; `None`: more have to come. A TLS record
-/// begins with its content type, a byte below 32 (RFC 8446 §5.1).
+/// Returns whether the bytes begin with a method in capitals and a space; `None` if more bytes are needed. A
+/// TLS record begins with its content type, a byte below 32 (RFC 8446 §5.1).
 fn is_http(input: &[u8]) -> Option<bool> {
     let method = input.iter().take_while(|byte| byte.is_ascii_uppercase()).count();
     match input.get(method) {
@@ -51,7 +52,7 @@ fn is_http(input: &[u8]) -> Option<bool> {
     }
 }
 
-/// Answers a request that came without TLS. `head` is what there is of it.
+/// Answers a request that came without TLS. `head` is the received part of it.
 pub(super) async fn refuse(worker: &Worker, seat: ConnectionId, mut stream: Transport, head: &[u8]) {
     let status = Status::BAD_REQUEST;
     add(&worker.counts().refused, 1);
@@ -60,7 +61,7 @@ pub(super) async fn refuse(worker: &Worker, seat: ConnectionId, mut stream: Tran
     worker.tell_refused(seat, Some(status), Reason::Tls(TlsErrorKind::NotTls), head);
     let mut out = Vec::new();
     let response = Response::text(TEXT).status(status);
-    // A text of one line is in `out` as a whole.
+    // The text is one line, so `out` holds all of the answer.
     encode::response(&mut out, &worker.heads.borrow(), refused_reply(head), response);
     worker.seats.set(seat, Waits::Send, worker.now());
     let bytes = out.len() as u64;

@@ -1,10 +1,10 @@
-//! Tasks that wait for something that happens to a connection, or to the worker.
+//! Tasks that wait for an event of a connection or of the worker.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::task::{Context, Waker};
 
-/// Wakers by the subject they wait for.
+/// Wakers by the event's subject.
 #[derive(Default)]
 pub(crate) struct Waiters {
     next: Cell<u64>,
@@ -12,7 +12,7 @@ pub(crate) struct Waiters {
 }
 
 impl Waiters {
-    /// Has `context`'s task woken with `subject`; `waiter` is its number from the first time on.
+    /// Registers `context`'s task to be woken with `subject`. `waiter` holds its number after the first call.
     pub(crate) fn wait(&self, subject: u32, waiter: &mut Option<u64>, context: &Context<'_>) {
         let number = *waiter.get_or_insert_with(|| {
             let number = self.next.get();
@@ -23,7 +23,7 @@ impl Waiters {
         drop(before);
     }
 
-    /// The waiter waits no longer.
+    /// Removes a waiter.
     pub(crate) fn forget(&self, subject: u32, waiter: u64) {
         let waker = self.wakers.borrow_mut().remove(&(subject, waiter));
         drop(waker);
@@ -45,7 +45,7 @@ impl Waiters {
                 wakers.range((subject, 0)..=(subject, u64::MAX)).map(|(key, _)| *key).collect::<Vec<_>>();
             all.iter().filter_map(|key| wakers.remove(key)).collect()
         };
-        // Waking may run code that comes back here.
+        // Waking may run code that calls this module.
         woken.into_iter().for_each(Waker::wake);
     }
 }

@@ -39,7 +39,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 pub(crate) struct Workers {
     pub(crate) handles: Vec<Arc<WorkerHandle>>,
     pub(crate) stopping: AtomicBool,
-    /// Requests in progress are not waited for any more.
+    /// Whether requests in progress are not waited for any more.
     pub(crate) at_once: AtomicBool,
     /// The file of the Unix socket that they listen on, until the server is told to stop.
     pub(crate) file: Mutex<Option<SocketFile>>,
@@ -53,13 +53,14 @@ pub(crate) struct WorkerHandle {
     pub(crate) connections: AtomicUsize,
     /// Whether it has a listener.
     pub(crate) listens: AtomicBool,
-    /// Another worker has its listening socket, and it gets no more connections ([`super::Released`]).
+    /// Whether another worker has its listening socket, so that it gets no more connections
+    /// ([`super::Released`]).
     pub(crate) leaving: AtomicBool,
-    /// Another server of this process may listen at an address that covers its own ([`super::overlap`]).
+    /// Whether another server of this process may listen at an overlapping address ([`super::overlap`]).
     pub(crate) overlaps: AtomicBool,
-    /// What it listens on, for a worker that takes its place. A listener is not closed before this is gone.
+    /// Its listening socket, for a worker that takes its place. A listener is not closed while this exists.
     pub(crate) socket: Mutex<Option<ListenSocket>>,
-    /// The way to send it a message, once it runs.
+    /// The handle to send it messages, once it runs.
     pub(crate) remote: Mutex<Option<Remote>>,
 }
 
@@ -68,7 +69,7 @@ impl WorkerHandle {
         self.remote.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Lets go of the socket beside the listener.
+    /// Releases the additional descriptor of the listening socket.
     pub(crate) fn forget_socket(&self) {
         self.socket.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
@@ -80,14 +81,15 @@ impl WorkerHandle {
     }
 }
 
-/// A worker with so many connections more than another hands new ones over.
+/// A worker hands new connections over if it has this many more than another.
 const SLACK: usize = 4;
 
-/// With so many bytes of answers together they are sent before the next request is looked at: each may have
-/// 16 KiB that are copied, so their number alone would let a client have a connection hold a megabyte.
+/// When the answers of a batch reach this size, they are sent before the next request is processed. Each may
+/// have 16 KiB that are copied, so a limit of their number would let a client make a connection hold a
+/// megabyte.
 const BATCH_BYTES: usize = 32 * 1024;
 
-/// The same where the client did not take the last batch at once.
+/// The same, if the client did not take the last batch at once.
 const SLOW_BATCH_BYTES: usize = 16 * 1024;
 
 impl Workers {
@@ -101,7 +103,7 @@ impl Workers {
         }
     }
 
-    /// Removes the file of the Unix socket. A client that has connected is served, another cannot connect.
+    /// Removes the file of the Unix socket. Connected clients are served; new ones cannot connect.
     pub(crate) fn remove_file(&self) {
         if let Some(file) = self.file.lock().unwrap_or_else(PoisonError::into_inner).take() {
             file.remove();
@@ -119,8 +121,8 @@ impl Workers {
         self.handles.iter().any(|worker| has_room(worker) && !worker.is_leaving())
     }
 
-    /// Returns the worker that ought to have the connection that worker `me` has just taken, if that is
-    /// another: its place is taken.
+    /// Returns the worker that should have the connection that worker `me` has just accepted, if it is
+    /// another one. The connection is counted there.
     fn better_than(&self, me: usize, most: usize) -> Option<usize> {
         let load = |worker: &Arc<WorkerHandle>| worker.connections.load(Ordering::Relaxed);
         let mine = self.handles.get(me).map_or(0, load);
@@ -133,7 +135,7 @@ impl Workers {
         let worker = self.handles.get(other)?;
         worker.connections.fetch_add(1, Ordering::SeqCst);
         if worker.is_leaving() {
-            // It may have looked before it was counted.
+            // It may have checked its count before the connection was counted.
             worker.connections.fetch_sub(1, Ordering::SeqCst);
             return None;
         }
@@ -149,13 +151,13 @@ pub(crate) struct Settings {
     pub(crate) drain: Duration,
     pub(crate) upgraded_grace: Duration,
     pub(crate) dated: bool,
-    /// Of each worker.
+    /// For each worker.
     pub(crate) connections_max: usize,
-    /// Of each worker.
+    /// For each worker.
     pub(crate) unsent_bytes_max: usize,
     pub(crate) on_client_gone: OnClientGone,
     pub(crate) on_refused: Option<OnRefused>,
-    /// Connections of one address.
+    /// The limit of connections per address.
     pub(crate) per_address: Option<Arc<PerAddress>>,
     /// Connections of these peers begin with a PROXY header.
     pub(crate) proxy_from: Arc<[Network]>,
@@ -186,49 +188,49 @@ pub(crate) struct Worker {
     /// Limits of a connection that can be replaced while the server runs.
     pub(crate) pipeline_depth: Cell<u16>,
     pub(crate) requests_per_connection: Cell<u32>,
-    /// Of the settings, which can be replaced while the worker runs.
+    /// From the settings; it can be replaced while the worker runs.
     drain: Cell<Duration>,
     upgraded_grace: Cell<Duration>,
-    /// Others have its place, and the server does not stop.
+    /// Whether other workers have its place, while the server does not stop.
     gives_way: Cell<bool>,
     connections_max: Cell<usize>,
     unsent_bytes_max: Cell<usize>,
-    /// Bytes of memory that hold what is being sent, and what was received behind its requests.
+    /// Bytes of memory that hold data being sent, and input received after its requests.
     unsent: Cell<usize>,
-    /// With more unsent bytes than this, the slowest connections are cut at once.
+    /// Above this number of unsent bytes, the slowest connections are closed at once.
     cut_above: Cell<usize>,
     workers: Arc<Workers>,
     pub(super) handle: Arc<WorkerHandle>,
     me: usize,
-    /// The buffer of the last answers, which had no capacity where it is in use.
+    /// The buffer of the last answers; without capacity while it is in use.
     spare: Cell<Vec<u8>>,
-    /// Seconds since it began.
+    /// Seconds since the worker began.
     now: Cell<u32>,
     /// Sweeps so far.
     sweeps: Cell<u32>,
     began: Instant,
     stopping: Cell<bool>,
-    /// Tasks that wait for the end of a connection, by its index; those that wait for [`STOP`].
+    /// Tasks that wait for the end of a connection, by its index, or for [`STOP`].
     waiters: Waiters,
-    /// The main future.
+    /// The waker of the main future.
     main: Cell<Option<Waker>>,
-    /// The accepting task, while there is no room.
+    /// The waker of the accepting task, while there is no room.
     acceptor: Cell<Option<Waker>>,
     listener: RefCell<Option<Canceller>>,
-    /// Why accepting has ended, if that was no stop.
+    /// The error that ended accepting, if it was not a stop.
     accept_failed: Cell<Option<ringroad_engine::Error>>,
     /// Connections that count for their address, by their seat.
     counted: RefCell<HashMap<u32, Counted>>,
     /// The request that is being refused with its handler at work, and the status.
     pub(crate) refusing: Cell<Option<(ConnectionId, Status)>>,
-    /// What happens to a request when its client leaves, where it has a rule of its own.
+    /// What happens to a request if its client leaves, if it has a rule of its own.
     rules: RefCell<HashMap<ConnectionId, OnClientGone>>,
 }
 
-/// What tasks wait for that wait for the server's stop. No connection has this index.
+/// The subject of tasks that wait for the server's stop. No connection has this index.
 const STOP: u32 = u32::MAX;
 
-/// What tasks wait for that look at their deadlines once a second.
+/// The subject of tasks that check their deadlines once a second.
 const SECOND: u32 = u32::MAX - 1;
 
 thread_local! {
@@ -373,7 +375,7 @@ impl Worker {
         self.sweeps.get()
     }
 
-    /// Returns whether answers are the last on their connections.
+    /// Returns whether each answer is the last on its connection.
     #[inline]
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.get()
@@ -391,21 +393,21 @@ impl Worker {
         self.seats.set_deadlines(deadlines);
     }
 
-    /// Another time for what has begun when the server stops, and for connections that speak another
+    /// Sets the time that a stop waits for requests in progress, and for connections that speak another
     /// protocol.
     pub(crate) fn set_drain(&self, drain: Duration, upgraded_grace: Duration) {
         self.drain.set(drain);
         self.upgraded_grace.set(upgraded_grace);
     }
 
-    /// Others take its place: what has begun is completed, however long that takes, and what has no end of
-    /// its own goes on, until [`ends`](Self::ends).
+    /// Gives its place to other workers. Requests in progress are completed, however long they take, and
+    /// streams without an end continue, until [`ends`](Self::ends).
     pub(crate) fn give_way(&self) {
         self.gives_way.set(true);
         self.drain.set(Duration::MAX);
     }
 
-    /// Bounds what goes on of a worker that gave way.
+    /// Limits the remaining time of a worker that gave its place up.
     pub(crate) fn ends(&self, drain: Duration) {
         self.gives_way.set(false);
         self.set_drain(drain, drain);
@@ -417,7 +419,7 @@ impl Worker {
         self.handle.is_leaving()
     }
 
-    /// Returns how long connections with another protocol have when the server stops.
+    /// Returns how long connections with another protocol may continue after the server's stop.
     pub(crate) fn upgraded_grace(&self) -> Duration {
         self.upgraded_grace.get()
     }
@@ -434,18 +436,18 @@ impl Worker {
         self.cut_above.set(bytes);
     }
 
-    /// Counts bytes that are being sent.
+    /// Counts bytes at the beginning of their send.
     #[inline]
     pub(crate) fn begin_send(&self, bytes: usize) {
         let unsent = self.unsent.get() + bytes;
         self.unsent.set(unsent);
         if unsent > self.cut_above.get() {
-            // Outside of this task, which may be the one to cut.
+            // Done by the main future: the connection of this task may be the one to be closed.
             self.wake_main();
         }
     }
 
-    /// Counts bytes that were sent, or never will be.
+    /// Counts bytes that were sent or were given up.
     #[inline]
     pub(crate) fn end_send(&self, bytes: usize) {
         let unsent = self.unsent.get().saturating_sub(bytes);
@@ -455,24 +457,23 @@ impl Worker {
         }
     }
 
-    /// Cuts the connections that have sent nothing for longest, so that an eighth of the bound is
-    /// free again. The cut connections give their memory back when their tasks run; until then this waits
-    /// for another eighth.
+    /// Closes the connections that have sent nothing for longest, so that an eighth of the limit becomes
+    /// free. They free their memory when their tasks run; until then the next call waits for another eighth.
     fn cut_slowest(&self) {
         let (unsent, most) = (self.unsent.get(), self.unsent_bytes_max.get());
         if unsent <= self.cut_above.get() {
             return;
         }
         let too_much = unsent - (most - most / 8);
-        // As many as hold what is too much, if they hold alike.
+        // As many connections as hold the excess, if all hold the same.
         let share = |senders: usize| (senders * too_much).div_ceil(unsent);
         let slowest = self.seats.cut_slowest(share);
         self.cut_above.set(unsent + most / 8);
         slowest.into_iter().for_each(|slow| slow.cancel());
     }
 
-    /// Returns how many bytes of answers are put together at most, for a client that took the last at once,
-    /// or did not. With half of the bound in use each answer is sent by itself.
+    /// Returns the maximum size of a batch of answers: `slow` if the client did not take the last one at
+    /// once. With half of the limit in use, each answer is sent by itself.
     #[inline]
     pub(crate) fn batch_bytes(&self, slow: bool) -> usize {
         if self.unsent.get() > self.unsent_bytes_max.get() / 2 {
@@ -486,7 +487,7 @@ impl Worker {
         self.tell(id, status, reason, head, false);
     }
 
-    /// The same. `begun`: a handler had the request, and was dropped.
+    /// Reports a refusal. `begun`: a handler had the request, and was dropped.
     #[cold]
     pub(crate) fn tell(
         &self,
@@ -530,7 +531,7 @@ impl Worker {
         self.waiters.wake(id.index);
     }
 
-    /// Takes no more connections and completes the present ones.
+    /// Accepts no more connections, and completes the present ones.
     fn stop(&self) {
         if self.stopping.replace(true) {
             return;
@@ -564,11 +565,11 @@ impl Worker {
         let proxy = if proxies.is_empty() { None } else { stream.peer_addr() };
         let proxy = proxy.filter(|peer| proxies.iter().any(|network| network.contains(peer.ip())));
         let counts = self.settings.per_address.as_ref().is_some_and(|bound| bound.is_set());
-        // Behind a PROXY header the client's address is known later.
+        // Behind a PROXY header the client's address is not known yet.
         let client = if counts && proxy.is_none() { stream.peer_addr() } else { None };
         let connection = Connection::new(Rc::clone(self), stream, seat);
         if client.is_some_and(|client| !self.admit(seat, client)) {
-            // Closed by being dropped.
+            // Dropping the stream closes it.
             return;
         }
         match (&self.settings.tls, proxy) {
@@ -578,7 +579,7 @@ impl Worker {
         }
     }
 
-    /// Counts a connection for its client's address. False: that has as many as it may.
+    /// Counts a connection for its client's address. Returns `false` if that has as many as allowed.
     pub(crate) fn admit(&self, id: ConnectionId, client: SocketAddr) -> bool {
         let Some(bound) = &self.settings.per_address else { return true };
         match bound.enter(client.ip()) {
@@ -595,8 +596,8 @@ impl Worker {
         }
     }
 
-    /// A connection has had its last answer: what still comes is read and discarded for a while. Its client
-    /// may have another one meanwhile.
+    /// Records that a connection has had its last answer: received bytes are dropped for a while. Its client
+    /// may open another connection meanwhile.
     pub(crate) fn begin_end(&self, id: ConnectionId) {
         self.seats.begin_end(id, self.now.get());
         if self.settings.per_address.is_some() {
@@ -604,7 +605,7 @@ impl Worker {
         }
     }
 
-    /// A connection is over.
+    /// Removes a connection that has ended.
     pub(crate) fn ended(&self, id: ConnectionId) {
         if self.settings.per_address.is_some() {
             self.counted.borrow_mut().remove(&id.index);
@@ -617,8 +618,8 @@ impl Worker {
         }
     }
 
-    /// Takes connections until it is stopped. An error of the listener stops it, and is that of
-    /// [`Self::run`].
+    /// Accepts connections until it is stopped. An error of the listener stops the worker, and [`Self::run`]
+    /// returns it.
     pub(crate) fn accept(self: Rc<Worker>, mut listener: Listener) -> impl Future<Output = ()> {
         *self.listener.borrow_mut() = Some(listener.canceller());
         self.handle.listens.store(true, Ordering::Release);
@@ -647,7 +648,7 @@ impl Worker {
                     }
                 }
                 Err(why) if why.is_cancelled() => return,
-                // Told once: from then on accepting waits until there is room.
+                // Counted once: accepting then waits until there is room.
                 Err(why) if why.is_driver_limit() => add(&self.counts().accept_paused, 1),
                 Err(why) => {
                     self.accept_failed.set(Some(why));
@@ -657,8 +658,8 @@ impl Worker {
         }
     }
 
-    /// Until a worker has room, or none is needed any more. Connections that only end, and those that have
-    /// been idle for longest, make room.
+    /// Waits until a worker has room, or the server stops. Ending connections, and those that have been idle
+    /// for longest, are closed to make room.
     async fn wait_for_room(&self) {
         let mut paused = false;
         poll_fn(|context| {
@@ -672,7 +673,7 @@ impl Worker {
             } else if !std::mem::replace(&mut paused, true) {
                 add(&self.counts().accept_paused, 1);
             }
-            // Cancelling wakes tasks, which come back here later.
+            // Cancelling wakes tasks, which call this module later.
             evicted.into_iter().for_each(|idle| idle.cancel());
             Poll::Pending
         })
@@ -684,7 +685,7 @@ impl Worker {
         self.begin(stream);
     }
 
-    /// Gives a connection of which nothing was read to another worker, which has counted it already.
+    /// Gives a connection from which nothing was read to another worker, which has counted it already.
     fn hand_over(self: &Rc<Worker>, stream: Transport, other: usize) {
         let Some(handle) = self.workers.handles.get(other) else { return };
         let keep = |stream: Transport| {
@@ -710,7 +711,7 @@ impl Worker {
         });
         match sent {
             Ok(()) => add(&self.counts().handed_over, 1),
-            // It is gone, and with it the connection: the server is stopping.
+            // The worker has ended, and the connection with it: the server is stopping.
             Err(_) => {
                 handle.connections.fetch_sub(1, Ordering::Relaxed);
             }
@@ -749,7 +750,7 @@ impl Worker {
         self.seats.sweep(self.now.get(), stopping);
         self.sweeps.set(self.sweeps.get().wrapping_add(1));
         self.waiters.wake(SECOND);
-        // What was cut in the last second has gone by now.
+        // Connections closed in the last second have freed their memory by now.
         self.cut_above.set(self.unsent_bytes_max.get());
         self.cut_slowest();
     }
@@ -759,7 +760,8 @@ impl Worker {
         !self.handle.listens.load(Ordering::Relaxed) && self.handle.connections.load(Ordering::SeqCst) == 0
     }
 
-    /// Waits until the clock's next second begins, or less if the worker is stopping and something has ended.
+    /// Waits until the next second of the clock, or less if the worker is stopping and a connection has
+    /// ended.
     async fn second(&self) {
         let woken = poll_fn(|context| {
             self.cut_slowest();
@@ -770,20 +772,20 @@ impl Worker {
             self.main.set(Some(context.waker().clone()));
             Poll::Pending
         });
-        // What wakes it is looked at here; the rest of the second is what bounds it.
+        // The caller checks what woke it; the rest of the second is only the limit.
         let _ = time::timeout(rest_of_second(), woken).await;
     }
 }
 
-/// Returns how long the clock's second still is: `Date` tells whole seconds, so that is when it changes.
+/// Returns the time to the next second of the clock, at which `Date` changes.
 fn rest_of_second() -> Duration {
     const SECOND: Duration = Duration::from_secs(1);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    // A timer that fires a little early would see the old second, and then the new one a second late.
+    // A timer that fires early would read the old second, and update the date a second late.
     SECOND - Duration::from_nanos(now.subsec_nanos().into()) + Duration::from_millis(1)
 }
 
-/// Ends the worker of this thread: drops what its connections and kept heads held of it.
+/// Ends the worker of this thread: drops what its connections and kept heads hold of it.
 pub(crate) fn leave() {
     HERE.with(|here| here.borrow_mut().take());
     forget_heads();

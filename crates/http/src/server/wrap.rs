@@ -1,7 +1,7 @@
 //! Handlers around handlers, for work that many routes share.
 //!
-//! A wrapper is a function: one that takes a handler and returns a closure `|request, state|` is a
-//! wrapper. Those here use nothing that is not public.
+//! A wrapper is a function that takes a handler and returns a closure `|request, state|`. The wrappers here
+//! use the public interface only.
 
 use super::route::{Handler, State, WithState};
 use crate::message::{IntoResponse, Request, Response};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Gives a handler at most `span`; then it is dropped, and 503 is the answer.
+/// Limits a handler to `span`. Afterwards it is dropped, and the answer is 503.
 ///
 /// ```
 /// use ringroad_http::{Request, Server, get, wrap};
@@ -34,12 +34,12 @@ pub fn timeout<S: 'static, K, H: Handler<S, K>>(span: Duration, handler: H) -> i
     }
 }
 
-/// Lets at most `most` requests of the whole server be with a handler at a time; to more it answers 503 at
-/// once.
+/// Limits the concurrent requests of a handler to `most`, for the whole server. Further requests are answered
+/// 503 at once.
 pub fn limit<S: 'static, K, H: Handler<S, K>>(most: usize, handler: H) -> impl Handler<S, WithState> {
     let inside = Arc::new(AtomicUsize::new(0));
     move |request: Request, state: State<S>| {
-        // Relaxed: it counts, and orders nothing else.
+        // Relaxed: a counter, which orders nothing else.
         let permit = Permit(Arc::clone(&inside));
         let before = inside.fetch_add(1, Ordering::Relaxed);
         let answer = (before < most).then(|| handler.call(request, &state));
@@ -53,7 +53,7 @@ pub fn limit<S: 'static, K, H: Handler<S, K>>(most: usize, handler: H) -> impl H
     }
 }
 
-/// One more is inside, until this is dropped.
+/// Counts one request, until it is dropped.
 struct Permit(Arc<AtomicUsize>);
 
 impl Drop for Permit {
@@ -76,7 +76,7 @@ pub struct Record {
     pub took: Duration,
 }
 
-/// Calls `sink` for each request when it is answered, but not for a handler that panics.
+/// Calls `sink` for each answered request. A request is not reported if its handler panics.
 pub fn log<S, K, H, L>(sink: L, handler: H) -> impl Handler<S, WithState>
 where
     S: 'static,

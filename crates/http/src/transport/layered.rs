@@ -1,7 +1,7 @@
-//! Futures of a transport: the stream's own, or those of a layer over it.
+//! Futures of a transport: those of the stream, or of a layer over it.
 //!
-//! The stream's own are inline, because a task of a connection is made of them. A layer's are behind a
-//! pointer: they are larger, and a record's sealing costs far more than an allocation.
+//! The stream's futures are inline, because every connection task contains them. A layer's are boxed: they
+//! are larger, and sealing a record costs far more than an allocation.
 
 use super::{TlsStream, TunnelStream};
 use pin_project_lite::pin_project;
@@ -36,7 +36,7 @@ impl<F: Future> Future for Layered<'_, F> {
 }
 
 pin_project! {
-    /// A receive. What a layer holds while it waits is in the layer.
+    /// A receive. While it waits, its state is in the layer.
     #[project = RecvProjection]
     pub(super) enum Recv<'a, F> {
         Plain { #[pin] future: F },
@@ -59,7 +59,7 @@ impl<F: Future<Output = Result<Lease>>> Future for Recv<'_, F> {
 }
 
 pin_project! {
-    /// A wait for the peer's end.
+    /// A wait until the peer ends the connection.
     #[project = GoneProjection]
     pub(super) enum Gone<'a> {
         Socket { #[pin] future: Hangup<'a> },

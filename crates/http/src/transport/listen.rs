@@ -1,4 +1,5 @@
-//! Where a server listens: a TCP address, a Unix socket's path, or a socket that was passed to the process.
+//! Listening addresses of a server: a TCP address, the path of a Unix socket, or a socket passed to the
+//! process.
 
 use super::Transport;
 use ringroad_engine::net::{
@@ -20,16 +21,17 @@ use std::time::Duration;
 
 /// A configured address to listen on.
 ///
-/// As text: `127.0.0.1:8080`, `[::]:80`, `unix:/run/site.sock`, `systemd:NAME` for the passed socket that
-/// `LISTEN_FDNAMES` calls so, and `systemd` for the first that was passed (`sd_listen_fds(3)`).
+/// As text: `127.0.0.1:8080`, `[::]:80`, `unix:/run/site.sock`, `systemd:NAME` for the passed socket with
+/// this name in `LISTEN_FDNAMES`, and `systemd` for the first passed socket (`sd_listen_fds(3)`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ListenAt {
     /// An address; port 0 lets the kernel choose one.
     Tcp(SocketAddr),
-    /// A Unix socket at this path. A file that a server left behind is replaced; it is removed at the end.
+    /// A Unix socket at this path. A file left by an earlier server is replaced; the file is removed at the
+    /// end.
     Unix(PathBuf),
-    /// A socket that the starting program has passed, by its name or the first.
+    /// A socket passed by the parent process: by name, or the first.
     Inherited(Option<String>),
 }
 
@@ -101,13 +103,13 @@ impl fmt::Display for Bound {
 /// The reason why a server cannot listen.
 #[derive(Debug)]
 pub(crate) enum ListenError {
-    /// Binding, or looking at the socket.
+    /// Binding or examining the socket failed.
     Engine(Error),
-    /// There is no such socket, or it is not one to listen on.
+    /// The named socket was not passed, or does not listen.
     Passed(String),
-    /// A worker gets no descriptor of the socket.
+    /// The socket cannot be duplicated for a worker.
     Copy(io::Error),
-    /// The file of a socket that was bound cannot be looked at.
+    /// The file of a bound socket cannot be examined.
     Look(io::Error),
 }
 
@@ -124,8 +126,8 @@ impl From<Error> for ListenError {
     }
 }
 
-/// The file of a Unix socket that this server has bound, told from a file that another process has put there
-/// since.
+/// The file of a Unix socket that this server has bound. It is identified, so that a file that another
+/// process has put there since is not removed.
 #[derive(Clone, Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,
@@ -134,19 +136,19 @@ pub(crate) struct SocketFile {
 }
 
 impl SocketFile {
-    /// Looks at the file of a socket that was just bound.
+    /// Identifies the file of a socket that was just bound.
     fn of(path: &Path) -> io::Result<SocketFile> {
         let file = std::fs::symlink_metadata(path)?;
         Ok(SocketFile { path: path.to_owned(), device: file.dev(), inode: file.ino() })
     }
 
-    /// Removes it, if it is still the one that was bound. Without its file no client can connect, and another
-    /// socket can be bound there; what is in the backlog stays there.
+    /// Removes the file if it is still the one of the bound socket. Clients cannot connect without it, and
+    /// another socket can be bound there. Connections in the backlog stay there.
     pub(crate) fn remove(&self) {
         let is_ours =
             SocketFile::of(&self.path).is_ok_and(|now| (now.device, now.inode) == (self.device, self.inode));
         if is_ours {
-            // Removed by another process meanwhile: nothing depends on it.
+            // If another process has removed it meanwhile, nothing is left to do.
             let _ = std::fs::remove_file(&self.path);
         }
     }
@@ -155,24 +157,24 @@ impl SocketFile {
 /// The way a worker gets its listener.
 #[derive(Clone, Debug)]
 pub(crate) enum Socket {
-    /// Each binds a socket of its own to the address.
+    /// Each worker binds its own socket to the address.
     Address(SocketAddr),
-    /// Each has a descriptor of the one socket. `ours`: no other process has it, and it goes with this
-    /// server.
+    /// Each worker has a descriptor of one socket. `ours`: no other process has it, and it is closed with
+    /// this server.
     Tcp { socket: Arc<std::net::TcpListener>, address: SocketAddr, ours: bool },
     Unix {
         socket: Arc<unix::UnixListener>,
         path: Option<PathBuf>,
-        /// The file that was made for it; none for a socket that was passed.
+        /// The file of the socket; `None` for a passed socket.
         file: Option<SocketFile>,
     },
 }
 
-/// How often an address in use is tried again, and the wait before each time: a second in all.
+/// How often an address in use is tried again. With the pauses, one second in all.
 const TRIES_AGAIN: u32 = 50;
 const BETWEEN_TRIES: Duration = Duration::from_millis(20);
 
-/// Binds, and tries again for a while where the address is in use.
+/// Binds, and tries again for a while if the address is in use.
 ///
 /// The sockets of a process with a ring are closed after it has ended, by the kernel's own threads. So an
 /// address may be in use for some milliseconds after its server was killed, and its Unix socket takes
@@ -189,11 +191,11 @@ pub(crate) async fn patiently<T>(
     bind()
 }
 
-/// Sockets that were passed and not yet taken by a server.
+/// Passed sockets that no server has taken yet.
 static PASSED: Mutex<Option<Vec<InheritedSocket>>> = Mutex::new(None);
 
 impl Socket {
-    /// Finds or makes what is not bound by each worker for itself. In a runtime.
+    /// Opens the sockets that workers do not bind for themselves. Requires a runtime.
     ///
     /// # Errors
     /// Binding fails, no such socket was passed, or it does not listen.
@@ -230,7 +232,7 @@ impl Socket {
         }
     }
 
-    /// Returns the listener of one worker, with its address. In the worker's runtime.
+    /// Returns the listener of one worker, and its address. Requires the worker's runtime.
     pub(crate) fn listen(
         &self,
         options: ListenOptions,
@@ -252,8 +254,8 @@ impl Socket {
         }
     }
 
-    /// Returns what another worker listens on to take the place of the one with this listener: the same
-    /// socket, with its backlog. `None` if no descriptor is left.
+    /// Returns the socket of this listener, with its backlog, for a worker that takes this one's place.
+    /// `None` if no descriptor is left.
     pub(crate) fn of_worker(&self, listener: &Listener) -> Option<Socket> {
         match (self, listener) {
             (Socket::Address(_), Listener::Tcp { listener, ours }) => {
@@ -265,8 +267,8 @@ impl Socket {
         }
     }
 
-    /// Returns what further workers of the server listen on. It holds no socket of one worker, which that
-    /// worker alone closes.
+    /// Returns the socket for further workers of the server. It holds no socket that only one worker may
+    /// close.
     pub(crate) fn of_server(self) -> Socket {
         match self {
             Socket::Tcp { address, ours: true, .. } => Socket::Address(address),
@@ -274,7 +276,7 @@ impl Socket {
         }
     }
 
-    /// Returns the file that goes with this server.
+    /// Returns the socket file that this server removes at its end.
     pub(crate) fn file(&self) -> Option<SocketFile> {
         match self {
             Socket::Unix { file, .. } => file.clone(),
@@ -283,7 +285,7 @@ impl Socket {
     }
 }
 
-/// Takes a passed socket, by its name or the first.
+/// Takes a passed socket: by name, or the first.
 fn take_passed(name: Option<&str>) -> std::result::Result<OwnedFd, ListenError> {
     let mut passed = PASSED.lock().unwrap_or_else(PoisonError::into_inner);
     if passed.is_none() {
@@ -331,16 +333,16 @@ impl Listener {
         }
     }
 
-    /// Returns whether no other process accepts on the socket: what is in its backlog is this server's to
-    /// answer.
+    /// Returns whether no other process accepts on the socket. Connections in its backlog are then this
+    /// server's to answer.
     pub(crate) fn is_ours(&self) -> bool {
         match self {
             Listener::Tcp { ours, .. } | Listener::Unix { ours, .. } => *ours,
         }
     }
 
-    /// Returns the socket, to accept what is in its backlog. It stays non-blocking: others may accept on it,
-    /// too. `None`: without a descriptor to spare nothing can be done for what is in there.
+    /// Returns the socket, to accept the connections in its backlog. It stays non-blocking, since others may
+    /// accept on it too. `None` if no descriptor is left: the backlog cannot be served then.
     pub(crate) fn into_backlog(self) -> Option<OwnedFd> {
         match self {
             Listener::Tcp { listener, .. } => listener.into_std_nonblocking().ok().map(OwnedFd::from),
@@ -357,7 +359,7 @@ pub(crate) enum Moving {
 }
 
 impl Transport {
-    /// Takes the connection out of its runtime, if nothing was received from it.
+    /// Takes the connection out of its runtime, if no bytes were received from it.
     pub(crate) fn into_moving(self) -> std::result::Result<Moving, Transport> {
         match self {
             Transport::Tcp(stream) => {
@@ -366,12 +368,12 @@ impl Transport {
             Transport::Unix(stream) => {
                 stream.into_std().map(Moving::Unix).map_err(|(_, stream)| Transport::Unix(stream))
             }
-            // Bytes of these connections have been received.
+            // Bytes were received from these connections already.
             Transport::Tls(_) | Transport::Tunnel(_) => Err(self),
         }
     }
 
-    /// Puts it into the runtime of this thread.
+    /// Attaches the connection to the runtime of this thread.
     pub(crate) fn from_moving(moving: Moving) -> Result<Transport> {
         Ok(match moving {
             Moving::Tcp(stream) => ringroad_engine::net::TcpStream::from_std(stream)?.into(),

@@ -1,8 +1,8 @@
 //! Transports of a connection: TCP, a Unix socket, and TLS over them.
 //!
-//! An enum and not a type parameter: one branch that is always predicted, no code twice, and an idle
-//! connection's task stays as small as it is. Everything above ([`server`](crate::server), upgraded
-//! connections) uses these methods only, so that a further transport is one more arm here. TLS is in [`tls`].
+//! An enum and not a type parameter: its one branch is always predicted, no code is duplicated, and the task
+//! of an idle connection stays small. The code above ([`server`](crate::server), upgraded connections) uses
+//! these methods only, so that a further transport is one more arm here. TLS is in [`tls`].
 
 mod io;
 mod layered;
@@ -32,8 +32,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use tls::{TlsReadHalf, TlsWriteHalf};
 
-/// Most bytes that a client may send behind a refusal of its handshake, or beside what its windows of HTTP/2
-/// permit: more than it has on its way.
+/// Maximum number of bytes that are received and dropped after a refused handshake, or beyond the windows of
+/// HTTP/2: more than a client can have in flight.
 pub(crate) const HEARD_BYTES_MAX: u64 = 1 << 20;
 
 /// A connection.
@@ -49,7 +49,7 @@ pub enum Transport {
     Tunnel(TunnelStream),
 }
 
-/// Calls the same method on every transport.
+/// Calls a method on the stream of any transport.
 macro_rules! each {
     ($self:expr, $stream:ident => $do:expr) => {
         match $self {
@@ -61,7 +61,7 @@ macro_rules! each {
     };
 }
 
-/// Has sockets send by their own futures, and layers over them by boxed ones.
+/// Makes a future: inline for sockets, boxed for layers.
 macro_rules! layered {
     ($self:expr, $stream:ident => $do:expr) => {
         match $self {
@@ -74,10 +74,10 @@ macro_rules! layered {
 }
 
 impl Transport {
-    /// As [`Stream::recv`].
+    /// Works as [`Stream::recv`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     #[inline]
     pub fn recv(&mut self) -> impl Future<Output = Result<Lease>> + '_ {
         match self {
@@ -88,19 +88,19 @@ impl Transport {
         }
     }
 
-    /// As [`Stream::poll_recv`].
+    /// Works as [`Stream::poll_recv`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     #[inline]
     pub fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Result<Lease>> {
         each!(self, stream => stream.poll_recv(context))
     }
 
-    /// As [`Stream::poll_recv_parked`]. The second value is true for sockets only.
+    /// Works as [`Stream::poll_recv_parked`]. The second value is true for sockets only.
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     #[inline]
     pub fn poll_recv_parked(&mut self, context: &mut Context<'_>) -> Poll<Result<(Lease, bool)>> {
         match self {
@@ -111,16 +111,16 @@ impl Transport {
         }
     }
 
-    /// As [`Stream::is_quiet`]. What came through a layer and is no content of a message, as tickets of TLS
-    /// are, is taken first, where the driver has it at hand.
+    /// Works as [`Stream::is_quiet`]. Bytes of a layer that are not message content, such as TLS tickets, are
+    /// consumed first, if the driver has them at hand.
     pub fn is_quiet(&mut self) -> bool {
         each!(self, stream => stream.is_quiet())
     }
 
-    /// As [`Stream::hangup`].
+    /// Works as [`Stream::hangup`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn hangup(&mut self) -> impl Future<Output = Result<PeerGone>> + '_ {
         match self {
             Transport::Tcp(stream) => layered::Gone::Socket { future: stream.hangup() },
@@ -130,26 +130,27 @@ impl Transport {
         }
     }
 
-    /// As [`Stream::write_all`].
+    /// Works as [`Stream::write_all`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     #[inline]
     pub fn write_all<B: IoBuf + Unpin>(&mut self, bytes: B) -> impl Future<Output = (Result<()>, B)> {
         layered!(self, stream => stream.write_all(bytes))
     }
 
-    /// As [`Stream::try_write`]. Over TLS it is all or nothing: where part of the records went, `None` is
-    /// told and the rest is kept, so the next send has to be one of the same bytes, as it is with streams.
+    /// Works as [`Stream::try_write`]. Over TLS it sends all or nothing: if only a part of the records was
+    /// sent, it returns `None` and keeps the rest, so the next send must be of the same bytes, as with
+    /// streams.
     #[inline]
     pub fn try_write(&mut self, bytes: &[u8]) -> Option<usize> {
         each!(self, stream => stream.try_write(bytes))
     }
 
-    /// As [`Stream::write_from`].
+    /// Works as [`Stream::write_from`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn write_from<B: IoBuf + Unpin>(
         &mut self,
         bytes: B,
@@ -158,10 +159,10 @@ impl Transport {
         layered!(self, stream => stream.write_from(bytes, from))
     }
 
-    /// As [`Stream::write_vectored_all`].
+    /// Works as [`Stream::write_vectored_all`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn write_vectored_all<B: IoBuf + Unpin>(
         &mut self,
         buffers: Vec<B>,
@@ -169,21 +170,22 @@ impl Transport {
         layered!(self, stream => stream.write_vectored_all(buffers))
     }
 
-    /// As [`Stream::sends_without_copy`].
+    /// Works as [`Stream::sends_without_copy`].
     pub fn sends_without_copy(&self, bytes: usize) -> bool {
         each!(self, stream => stream.sends_without_copy(bytes))
     }
 
-    /// As [`Stream::send_file`]. Over TLS the bytes are read, sealed and sent, at most 64 KiB at a time.
+    /// Works as [`Stream::send_file`]. Over TLS the bytes are read, sealed and sent, at most 64 KiB at a
+    /// time.
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn send_file(&mut self, part: FilePart) -> impl Future<Output = (Result<usize>, FilePart)> {
         layered!(self, stream => stream.send_file(part))
     }
 
-    /// Ends the sending side: over TLS first with `close_notify`, without which the peer takes the data for
-    /// truncated; then as [`shutdown`](Self::shutdown).
+    /// Ends the sending side. Over TLS it first sends `close_notify`, without which the peer treats the data
+    /// as truncated. Then it works as [`shutdown`](Self::shutdown).
     ///
     /// # Errors
     /// The connection has failed.
@@ -203,16 +205,16 @@ impl Transport {
         }
     }
 
-    /// As [`Stream::shutdown`]. Over TLS `close_notify` is sent if that goes without waiting: use
+    /// Works as [`Stream::shutdown`]. Over TLS `close_notify` is sent only if that needs no waiting: use
     /// [`finish`](Self::finish) to be sure.
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn shutdown(&mut self, how: Shutdown) -> Result<()> {
         each!(self, stream => stream.shutdown(how))
     }
 
-    /// As [`Stream::canceller`].
+    /// Works as [`Stream::canceller`].
     pub fn canceller(&self) -> TransportCanceller {
         TransportCanceller(match self {
             Transport::Tcp(stream) => Cancels::Socket(stream.canceller()),
@@ -233,7 +235,7 @@ impl Transport {
         }
     }
 
-    /// Splits the connection into a half for each direction, so that two tasks can use them.
+    /// Splits the connection into a receiving and a sending half, for two tasks.
     pub fn split(self) -> (ReadTransport, WriteTransport) {
         match self {
             Transport::Tcp(stream) => {
@@ -311,7 +313,7 @@ impl Sink for Transport {
             (Transport::Unix(stream), TransportSend::Plain(send)) => stream.poll_send(send, context),
             (Transport::Tls(stream), TransportSend::Tls(send)) => stream.poll_send(send, context),
             (Transport::Tunnel(stream), TransportSend::Tunnel(send)) => send.poll(stream, context),
-            // A send of another connection: there is none, because a transport does not change.
+            // A send of another kind of connection is impossible: a transport does not change.
             (_, TransportSend::Plain(_) | TransportSend::Tls(_) | TransportSend::Tunnel(_)) => {
                 Poll::Ready((Err(tls::not_this_stream()), Vec::new()))
             }
@@ -326,20 +328,20 @@ impl Sink for Transport {
     }
 }
 
-/// A send under way on a [`Transport`], which owns its buffer.
+/// A send in flight on a [`Transport`], which owns its buffer.
 #[derive(Debug)]
 pub enum TransportSend {
     /// Plain bytes.
     Plain(SendState<Vec<u8>>),
     /// Encrypted bytes.
     Tls(TlsSend),
-    /// Bytes of a stream inside of a connection.
+    /// Bytes of a stream within an HTTP/2 connection.
     Tunnel(TunnelSend),
 }
 
-/// Cancels what is waited for on a [`Transport`], from elsewhere and without owning it.
+/// Cancels the waits on a [`Transport`], from other tasks and without owning it.
 ///
-/// Of a socket it cancels what is waited for now. A stream of an HTTP/2 connection is cancelled for good, and
+/// For a socket, it cancels the present waits. A stream of an HTTP/2 connection is cancelled permanently, and
 /// reset when it is closed.
 #[derive(Clone)]
 pub struct TransportCanceller(Cancels);
@@ -401,7 +403,7 @@ pub enum ReadTransport {
 }
 
 impl ReadTransport {
-    /// As [`Stream::canceller`].
+    /// Works as [`Stream::canceller`].
     pub fn canceller(&self) -> TransportCanceller {
         TransportCanceller(match self {
             ReadTransport::Tcp(half) => Cancels::Socket(half.canceller()),
@@ -427,10 +429,10 @@ pub enum WriteTransport {
 }
 
 impl WriteTransport {
-    /// As [`Stream::write_all`].
+    /// Works as [`Stream::write_all`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn write_all<B: IoBuf + Unpin>(&mut self, bytes: B) -> impl Future<Output = (Result<()>, B)> {
         match self {
             WriteTransport::Tcp(half) => Layered::Plain { future: half.write_all(bytes) },
@@ -440,7 +442,7 @@ impl WriteTransport {
         }
     }
 
-    /// As [`Transport::try_write`].
+    /// Works as [`Transport::try_write`].
     #[inline]
     pub fn try_write(&mut self, bytes: &[u8]) -> Option<usize> {
         match self {
@@ -451,10 +453,10 @@ impl WriteTransport {
         }
     }
 
-    /// As [`Stream::write_from`].
+    /// Works as [`Stream::write_from`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn write_from<B: IoBuf + Unpin>(
         &mut self,
         bytes: B,
@@ -468,7 +470,7 @@ impl WriteTransport {
         }
     }
 
-    /// Ends the sending side. Over TLS `close_notify` is sent before that if it goes without waiting: use
+    /// Ends the sending side. Over TLS `close_notify` is sent before that, only if it needs no waiting: use
     /// [`finish`](Self::finish) to be sure.
     ///
     /// # Errors
@@ -495,7 +497,7 @@ impl WriteTransport {
         }
     }
 
-    /// As [`Stream::canceller`].
+    /// Works as [`Stream::canceller`].
     pub fn canceller(&self) -> TransportCanceller {
         TransportCanceller(match self {
             WriteTransport::Tcp(half) => Cancels::Socket(half.canceller()),
@@ -508,17 +510,18 @@ impl WriteTransport {
 
 /// A source of bytes: a connection, or its receiving half.
 pub trait Receive {
-    /// Receives the next bytes; none at the end. On `Pending` the task is woken when there are some.
+    /// Receives the next bytes; an empty lease means the end. On `Pending` the task is woken when bytes
+    /// arrive.
     ///
     /// # Errors
     /// The connection failed, or receiving was cancelled.
     fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Result<Lease>>;
 
-    /// Returns whether nothing is to be received now; see [`Stream::is_quiet`]. If not, the source carries no
-    /// other exchange.
+    /// Returns whether nothing can be received now; see [`Stream::is_quiet`]. If `false`, the source cannot
+    /// carry another exchange.
     fn is_quiet(&mut self) -> bool;
 
-    /// Receives the next bytes; none at the end.
+    /// Receives the next bytes; an empty lease means the end.
     ///
     /// # Errors
     /// As [`poll_recv`](Self::poll_recv).

@@ -1,9 +1,9 @@
-//! TLS over a stream: what is received is opened in the lease that it came in, what is sent is sealed into
-//! buffers that are used again.
+//! TLS over a stream. Received records are decrypted in the lease that they arrived in. Sent data is
+//! encrypted into buffers that are reused.
 //!
-//! INVARIANT: a connection that waits between two records holds no buffer here; inside of one it holds the
-//! bytes that came. Records that are sealed are sent in the order in which they were sealed, whatever future
-//! they began in: what a dropped or a partial send has left is in `unsent`, and goes first.
+//! INVARIANT: a connection that waits between two records holds no buffer here; within a record it holds the
+//! bytes received so far. Sealed records are sent in the order in which they were sealed, whatever future
+//! began them: records that a dropped or partial send has left are in `unsent`, and are sent first.
 
 use super::{HEARD_BYTES_MAX, Transport};
 use crate::tls::{Client, Info, Output, Server, Session, TlsError};
@@ -20,23 +20,24 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-/// Most plaintext that is sealed and sent at a time: four records.
+/// Maximum plaintext that is sealed and sent at a time: four records.
 const STEP_BYTES: usize = 64 * 1024;
 
-/// What came out of records is copied to where it was received, up to so much; more goes as it is.
+/// Up to this size, plaintext is copied into the lease that its records came in; more is passed on in its own
+/// buffer.
 const COPIED_BYTES: usize = 4 * 1024;
 
-/// How long a client that was refused has to read why.
+/// Time for a refused client to read the alert.
 const HEARD_OUT: Duration = Duration::from_secs(5);
 
-/// Buffers of each kind that a thread keeps.
+/// Maximum number of spare buffers of each kind that a thread keeps.
 const SPARE_MAX: usize = 8;
 
-/// Larger ones are not kept.
+/// Larger buffers are not kept.
 const SPARE_BYTES_MAX: usize = 80 * 1024;
 
 thread_local! {
-    /// Buffers for records to be sent. Their bytes are left as they are: see [`Output`].
+    /// Buffers for records to be sent. They are not cleared: see [`Output`].
     static SEALED: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
     /// Buffers for plaintext.
     static PLAIN: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
@@ -45,7 +46,7 @@ thread_local! {
 type Spare = std::thread::LocalKey<RefCell<Vec<Vec<u8>>>>;
 
 fn take(spare: &'static Spare) -> Vec<u8> {
-    // Not while the thread ends.
+    // Fails while the thread ends.
     spare.try_with(|spare| spare.borrow_mut().pop()).ok().flatten().unwrap_or_default()
 }
 
@@ -60,7 +61,7 @@ fn give(spare: &'static Spare, buffer: Vec<u8>) {
     }
 }
 
-/// What TLS lies over.
+/// The stream under TLS.
 enum Under {
     Tcp(TcpStream),
     Unix(UnixStream),
@@ -110,17 +111,17 @@ pub struct TlsStream {
     under: Under,
     core: Core,
     info: Arc<Info>,
-    /// The last records, while they are sent by polling.
+    /// The last records (`close_notify`), while they are sent by polling.
     last: Option<Box<SendState<Vec<u8>>>>,
 }
 
-/// A send under way, which owns its bytes.
+/// A send in flight, which owns its bytes.
 #[derive(Debug)]
 pub struct TlsSend {
     bytes: Vec<u8>,
-    /// What of them is sealed.
+    /// How many of the bytes are sealed.
     from: usize,
-    /// Records on their way.
+    /// Records being sent.
     under: Option<SendState<Vec<u8>>>,
 }
 
@@ -135,30 +136,31 @@ pub(super) fn not_this_stream() -> Error {
     Error::layered("send", io::Error::new(io::ErrorKind::InvalidInput, "it began on another stream"))
 }
 
-/// A session, and what is on its way in it.
+/// A session, and its bytes on the way.
 struct Core {
     session: Session,
-    /// Plaintext that came with the end of the handshake, or that a read had no room for.
+    /// Plaintext that came with the end of the handshake, or for which a read had no room.
     early: Vec<u8>,
-    /// Records that are to be sent before anything else.
+    /// Records that must be sent before anything else.
     unsent: Vec<u8>,
-    /// Bytes of the caller's with records in `unsent`, or that have gone: its next send begins behind them.
+    /// Number of the caller's bytes with records that are in `unsent` or were sent. The caller's next send
+    /// begins after them.
     sealed_ahead: usize,
-    /// Why nothing more is received.
+    /// The reason why nothing more is received.
     failed: Option<TlsError>,
 }
 
-/// Why there is no TLS on a connection.
+/// Why a connection has no TLS.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum HandshakeError {
-    /// The two sides did not come together.
+    /// The handshake failed.
     Tls(TlsError),
     /// The connection failed.
     Connection(Error),
-    /// The peer closed it.
+    /// The peer closed the connection.
     Closed,
-    /// TLS does not lie over TLS, nor over a stream of HTTP/2.
+    /// TLS cannot run over TLS, nor over a stream of HTTP/2.
     Layered,
 }
 
@@ -191,16 +193,16 @@ impl From<Error> for HandshakeError {
     }
 }
 
-/// Bounds how much of a thread's time handshakes take.
+/// Bounds the share of a thread's time that handshakes take.
 pub(crate) trait Steps {
     /// Waits until one more step may be taken.
     async fn step(&self);
 
-    /// A step was taken; `answered`: the peer's first message had come whole.
+    /// Records a step. `answered`: the peer's first message was complete.
     fn taken(&self, answered: bool);
 }
 
-/// They take what they like.
+/// No bound.
 pub(crate) struct NoSteps;
 
 impl Steps for NoSteps {
@@ -211,7 +213,7 @@ impl Steps for NoSteps {
 /// A handshake that failed.
 pub(crate) struct Unshaken {
     pub(crate) why: HandshakeError,
-    /// The connection, where the peer was sent an alert that it may not have read yet.
+    /// The connection, if an alert was sent that the peer may not have read yet.
     pub(crate) told: Option<Transport>,
 }
 
@@ -221,7 +223,7 @@ impl<E: Into<HandshakeError>> From<E> for Unshaken {
     }
 }
 
-/// Makes a handshake.
+/// Performs a handshake.
 pub(crate) async fn handshake(
     stream: Transport,
     mut session: Session,
@@ -239,7 +241,7 @@ pub(crate) async fn handshake(
         let mut out = Output::reusing(take(&SEALED));
         let received = session.receive(&mut input, &mut early, &mut out);
         input.clear();
-        // Also the alert that says why it came to nothing.
+        // Bytes to be sent include the alert after a failure.
         let is_silent = out.is_empty();
         steps.taken(!is_silent);
         let sent = match is_silent {
@@ -269,8 +271,8 @@ pub(crate) async fn handshake(
     }
 }
 
-/// Receives and drops what a refused client still sends, so that it can read the alert: closed on unread
-/// bytes, the connection would be reset, and the alert lost.
+/// Receives and drops further bytes of a refused client, so that it can read the alert. If the connection
+/// were closed with unread bytes, it would be reset, and the alert lost.
 async fn hear_out(mut stream: Transport) {
     if stream.shutdown(Shutdown::Write).is_err() {
         return;
@@ -284,12 +286,12 @@ async fn hear_out(mut stream: Transport) {
             heard += lease.len() as u64;
         }
     };
-    // That it had too little time concerns no caller.
+    // A timeout here has no consequence.
     let _ = timeout(HEARD_OUT, hear).await;
 }
 
 impl TlsStream {
-    /// Makes TLS of a connection to a server with this name or address.
+    /// Performs the client's handshake with a server of this name or address.
     ///
     /// # Errors
     /// The server's certificate is not accepted, or the connection fails.
@@ -303,11 +305,11 @@ impl TlsStream {
         shaken.map(|stream| *stream).map_err(|failed| failed.why)
     }
 
-    /// Makes TLS of a connection that was accepted.
+    /// Performs the server's handshake on an accepted connection.
     ///
     /// # Errors
-    /// The client does not come to terms with the server, or the connection fails. A client that is refused
-    /// has five seconds to read why, in a task beside; then its connection is closed.
+    /// The handshake or the connection fails. A refused client has five seconds to read the alert, in a
+    /// separate task; then its connection is closed.
     pub async fn accept(
         stream: impl Into<Transport>,
         server: &Server,
@@ -322,23 +324,23 @@ impl TlsStream {
         })
     }
 
-    /// Returns what was agreed on.
+    /// Returns the agreed parameters.
     pub fn info(&self) -> &Arc<Info> {
         &self.info
     }
 
-    /// Returns the next bytes; none at the end, if the peer has said that it is the end.
+    /// Returns the next bytes; an empty lease at the end, if the peer sent `close_notify`.
     ///
     /// # Errors
-    /// As of the stream under it; a record is wrong; the stream ends without `close_notify`.
+    /// Those of the stream under it; an invalid record; the stream ends without `close_notify`.
     pub async fn recv(&mut self) -> Result<Lease> {
         std::future::poll_fn(|context| self.poll_recv(context)).await
     }
 
-    /// As [`recv`](Self::recv), for a hand-written future.
+    /// Works as [`recv`](Self::recv), for a hand-written future.
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Result<Lease>> {
         let TlsStream { under, core, .. } = self;
         loop {
@@ -358,13 +360,13 @@ impl TlsStream {
         }
     }
 
-    /// As [`Transport::is_quiet`](super::Transport::is_quiet).
+    /// Works as [`Transport::is_quiet`](super::Transport::is_quiet).
     pub(super) fn is_quiet(&mut self) -> bool {
         self.poll_recv(&mut Context::from_waker(Waker::noop())).is_pending()
             && under!(&mut self.under, stream => stream.is_quiet())
     }
 
-    /// Keeps bytes that were received last, for the next receive.
+    /// Keeps received bytes for the next receive.
     pub(super) fn keep(&mut self, rest: Lease) {
         self.core.early = Vec::from(rest);
     }
@@ -384,10 +386,10 @@ impl TlsStream {
         None
     }
 
-    /// Sends all of `bytes`; gives them back.
+    /// Sends all of `bytes`, and returns them.
     ///
     /// # Errors
-    /// As of the stream under it.
+    /// Those of the stream under it.
     pub async fn write_all<B: IoBuf>(&mut self, bytes: B) -> (Result<()>, B) {
         (self.send_all(bytes.bytes()).await, bytes)
     }
@@ -402,7 +404,7 @@ impl TlsStream {
         }
     }
 
-    /// Seals and sends what is before the next step's end; how far that is.
+    /// Seals and sends bytes up to the end of the next step. Returns that position.
     async fn send_step(&mut self, bytes: &[u8], from: usize) -> Result<usize> {
         let end = bytes.len().min(from.saturating_add(STEP_BYTES));
         self.core.seal(bytes.get(from..end).unwrap_or_default())?;
@@ -426,7 +428,7 @@ impl TlsStream {
         let last = buffers.len().saturating_sub(1);
         let mut sent = Ok(());
         for (at, bytes) in buffers.iter().map(IoBuf::bytes).enumerate() {
-            // A head goes with what is behind it.
+            // A head is sent with the bytes after it.
             let is_head = at < last && bytes.len() <= COPIED_BYTES && self.core.sealed_ahead == 0;
             sent = if is_head { self.core.seal_behind(bytes) } else { self.send_all(bytes).await };
             if sent.is_err() {
@@ -493,7 +495,7 @@ impl TlsStream {
         (sent, part)
     }
 
-    /// Says that no more is sent (`close_notify`), then ends the sending side.
+    /// Sends the end of the data (`close_notify`), then ends the sending side.
     ///
     /// # Errors
     /// The connection has failed.
@@ -540,7 +542,8 @@ impl TlsStream {
 }
 
 impl Core {
-    /// Returns what there is without receiving: what came early, the end, or why nothing more is received.
+    /// Returns what is available without receiving: early plaintext, the end, or the reason why nothing more
+    /// is received.
     fn ready(&mut self) -> Option<Result<Lease>> {
         if !self.early.is_empty() {
             return Some(Ok(Lease::from(std::mem::take(&mut self.early))));
@@ -551,7 +554,8 @@ impl Core {
         self.session.has_ended().then(|| Ok(Lease::default()))
     }
 
-    /// Returns what received bytes mean; `None` if nothing that is the caller's.
+    /// Decrypts received bytes. Returns the plaintext, the end, or an error; `None` if they hold none of
+    /// these.
     fn open(&mut self, mut lease: Lease) -> Option<Result<Lease>> {
         if lease.is_empty() {
             let why = io::Error::new(
@@ -583,7 +587,7 @@ impl Core {
         Some(Ok(lease))
     }
 
-    /// Seals what of these bytes is not sealed yet.
+    /// Seals those of the bytes that are not sealed yet.
     fn seal(&mut self, bytes: &[u8]) -> Result<()> {
         let rest = bytes.get(self.sealed_ahead..).unwrap_or_default();
         if rest.is_empty() {
@@ -594,7 +598,7 @@ impl Core {
         Ok(())
     }
 
-    /// Seals bytes, to be sent behind what is there.
+    /// Seals bytes, and appends them to the unsent records.
     fn seal_behind(&mut self, bytes: &[u8]) -> Result<()> {
         let mut out = Output::reusing(take(&SEALED));
         if !self.unsent.is_empty() {
@@ -612,7 +616,7 @@ impl Core {
         self.unsent.extend_from_slice(&out);
     }
 
-    /// Sends what goes of the records without waiting.
+    /// Sends records as far as that needs no waiting.
     fn try_flush(&mut self, send: impl FnOnce(&[u8]) -> Option<usize>) {
         match send(&self.unsent) {
             Some(sent) if sent >= self.unsent.len() => give(&SEALED, std::mem::take(&mut self.unsent)),
@@ -654,14 +658,14 @@ impl TlsReadHalf {
                 UnderRead::Unix(half) => half.poll_recv(context),
             };
             let Poll::Ready(lease) = polled else { return Poll::Pending };
-            // What it has to say goes with what the other half sends next.
+            // Records that the session wants to send are sent with the other half's next send.
             if let Some(received) = self.core.borrow_mut().open(lease?) {
                 return Poll::Ready(received);
             }
         }
     }
 
-    /// As [`TlsStream::is_quiet`].
+    /// Works as [`TlsStream::is_quiet`].
     pub(super) fn is_quiet(&mut self) -> bool {
         self.poll_recv(&mut Context::from_waker(Waker::noop())).is_pending()
             && match &mut self.under {
@@ -670,7 +674,7 @@ impl TlsReadHalf {
             }
     }
 
-    /// As [`TlsStream::keep`].
+    /// Works as [`TlsStream::keep`].
     pub(super) fn keep(&mut self, rest: Lease) {
         self.core.borrow_mut().early = Vec::from(rest);
     }
@@ -719,7 +723,7 @@ impl TlsWriteHalf {
         }
     }
 
-    /// As [`TlsStream::send_step`].
+    /// Works as [`TlsStream::send_step`].
     async fn send_step(&mut self, bytes: &[u8], from: usize) -> Result<usize> {
         let end = bytes.len().min(from.saturating_add(STEP_BYTES));
         let to = {

@@ -1,8 +1,8 @@
-//! A stream inside of a connection as a transport of its own: what another protocol travels in over HTTP/2
-//! (RFC 8441).
+//! A stream within a connection as a transport of its own: it carries another protocol over HTTP/2 (RFC
+//! 8441).
 //!
-//! The protocol that carries it implements [`Carrier`]; this file knows none. A stream ends as a connection
-//! does: shut down for each direction, and closed when its last owner is dropped.
+//! The protocol under it implements [`Carrier`]; this file depends on none. A stream ends as a connection
+//! does: it is shut down for each direction, and closed when its last owner is dropped.
 
 use crate::tls::Info;
 use ringroad_engine::net::PeerGone;
@@ -16,31 +16,31 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-/// Most bytes of a file that are read and sent at a time.
+/// Maximum number of bytes of a file that are read and sent at a time.
 const STEP_BYTES: usize = 64 * 1024;
 
 /// The protocol under such a stream.
 pub(crate) trait Carrier {
-    /// Returns the next bytes; none at the end.
+    /// Returns the next bytes; an empty lease means the end.
     fn poll_recv(&self, context: &mut Context<'_>) -> Poll<Result<Lease>>;
     /// Ready when the peer has ended the stream or reset it. Takes no bytes.
     fn poll_hangup(&self, context: &mut Context<'_>) -> Poll<Result<PeerGone>>;
-    /// Takes what there is room for; `None`: there is none, or the stream is over.
+    /// Takes as many bytes as there is room for; `None` if there is no room, or the stream is over.
     fn try_write(&self, bytes: &[u8]) -> Option<usize>;
     /// Takes some bytes when there is room.
     fn poll_write(&self, bytes: &[u8], context: &mut Context<'_>) -> Poll<Result<usize>>;
     /// Ends one direction, or both.
     fn shutdown(&self, how: Shutdown);
-    /// Fails what is waited for, and what is asked from now on, with ECANCELED.
+    /// Fails present waits and later calls with ECANCELED.
     fn cancel(&self);
-    /// The last owner is gone.
+    /// Called when the last owner is dropped.
     fn close(&self);
 }
 
-/// What the owners of a stream share.
+/// State that the owners of a stream share.
 struct Shared {
     carrier: Rc<dyn Carrier>,
-    /// Bytes that were received and did not fit where they were to go.
+    /// Received bytes that did not fit the caller's buffer.
     early: RefCell<Vec<u8>>,
     peer: Option<SocketAddr>,
     tls: Option<Arc<Info>>,
@@ -54,8 +54,8 @@ impl Drop for Shared {
 
 /// A stream of an HTTP/2 connection that carries another protocol (RFC 8441).
 ///
-/// The end of one side's bytes is END_STREAM, and a stream that was cancelled is reset (`CANCEL`). Flow
-/// control makes the peer wait while nothing is received here, and a send wait while the peer takes nothing.
+/// The end of one side is END_STREAM; a cancelled stream is reset (`CANCEL`). Flow control makes the peer
+/// wait while nothing is received here, and makes a send wait while the peer takes nothing.
 pub struct TunnelStream(Rc<Shared>);
 
 impl TunnelStream {
@@ -79,13 +79,13 @@ impl TunnelStream {
         self.carrier().poll_recv(context)
     }
 
-    /// As [`Transport::is_quiet`](super::Transport::is_quiet).
+    /// Works as [`Transport::is_quiet`](super::Transport::is_quiet).
     pub(super) fn is_quiet(&mut self) -> bool {
         self.0.early.borrow().is_empty()
             && self.carrier().poll_recv(&mut Context::from_waker(Waker::noop())).is_pending()
     }
 
-    /// Keeps bytes that were received last, for the next receive.
+    /// Keeps received bytes for the next receive.
     pub(super) fn keep(&mut self, rest: Lease) {
         *self.0.early.borrow_mut() = Vec::from(rest);
     }
@@ -172,7 +172,7 @@ impl TunnelStream {
     }
 }
 
-/// A send under way, which owns its bytes.
+/// A send in flight, which owns its bytes.
 #[derive(Debug)]
 pub struct TunnelSend {
     bytes: Vec<u8>,

@@ -6,7 +6,7 @@ use crate::message::{Request, Response};
 use ringroad_wire::ws::{deflate, handshake};
 use ringroad_wire::{EncodeError, Method, Status};
 
-/// Takes a client's offer to speak WebSocket, with the default [`Options`]: as [`Options::accept`].
+/// Accepts a client's WebSocket handshake with the default [`Options`]: see [`Options::accept`].
 pub fn accept<F, Fut>(request: &Request, session: F) -> Response
 where
     F: FnOnce(WebSocket) -> Fut + 'static,
@@ -16,11 +16,11 @@ where
 }
 
 impl Options {
-    /// Takes a client's offer to speak WebSocket: the response makes the connection a session, which is
-    /// `session`'s. When its future ends, the session is closed.
+    /// Accepts a client's WebSocket handshake. The response switches the connection to a session, which is
+    /// passed to `session`. When its future ends, the session is closed.
     ///
-    /// What is no such offer is answered 426, and 400 if it is wrong; a page that may not open a session gets
-    /// 403 ([`Origins`]).
+    /// A request without a handshake is answered 426, an invalid handshake 400, and a page that may not open
+    /// a session 403 ([`Origins`]).
     pub fn accept<F, Fut>(&self, request: &Request, session: F) -> Response
     where
         F: FnOnce(WebSocket) -> Fut + 'static,
@@ -32,13 +32,14 @@ impl Options {
         }
     }
 
-    /// Returns the refusal of a request that is no valid offer, or that comes from a page which may not open
-    /// a session. `None`: [`accept`](Self::accept) takes it. For a server that has to ask before it accepts.
+    /// Returns the refusal of a request without a valid handshake, or from a page that may not open a
+    /// session. `None` if [`accept`](Self::accept) would take it. For a server that has to do other work
+    /// before it accepts.
     pub fn refusal(&self, request: &Request) -> Option<Response> {
         self.check(request).err()
     }
 
-    /// Returns whether the request's page may open a session.
+    /// Returns whether the page of the request may open a session.
     pub fn allows_origin(&self, request: &Request) -> bool {
         let authority = request.authority().unwrap_or_default();
         let is_allowed = |origin: &[u8]| {
@@ -52,7 +53,7 @@ impl Options {
                 }
             }
         };
-        // A browser sends one; of several, each has to be allowed.
+        // A browser sends one line; of several lines, each must be allowed.
         request.headers().get_all("origin").all(is_allowed)
     }
 
@@ -114,21 +115,21 @@ impl Options {
     }
 }
 
-/// What was offered, and is taken.
+/// The accepted offer.
 struct Offer {
     accept: String,
     protocol: Option<String>,
     deflate: Option<(deflate::Agreed, String)>,
 }
 
-/// Returns the values of all lines of this name, as one list.
+/// Returns the values of all header lines of this name, as one list.
 fn joined(request: &Request, name: &str) -> String {
     let values: Vec<&str> =
         request.headers().get_all(name).filter_map(|value| str::from_utf8(value).ok()).collect();
     values.join(",")
 }
 
-/// Says which protocol and which version of it are spoken here.
+/// Returns the response that names the protocol and its version (426).
 fn upgrade_required() -> Response {
     let response =
         Response::text("WebSocket: expected a handshake of version 13\n").upgrade_required("websocket");

@@ -1,4 +1,4 @@
-//! How a session fails.
+//! Errors of WebSocket sessions.
 
 use ringroad_wire::ws::{self, CloseCode};
 use std::fmt;
@@ -7,20 +7,20 @@ use std::fmt;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum WebSocketError {
-    /// The peer broke a rule of the protocol or a limit. It was told so.
+    /// The peer broke a rule of the protocol or a limit. A close frame with the code was sent to it.
     Protocol(ws::Error),
     /// Receiving or sending failed.
     Connection(ringroad_engine::Error),
     /// The peer closed the connection without a close frame.
     Lost,
-    /// The peer answered no ping, or took nothing of what was sent, for too long.
+    /// The peer did not answer a ping in time, or did not take sent data in time.
     TimedOut,
-    /// It is closed, or closing: nothing more is sent.
+    /// The session is closed or closing: nothing more can be sent.
     Closed,
 }
 
 impl WebSocketError {
-    /// Returns the close code that says as much; it may have been sent to the peer or not.
+    /// Returns the close code for this error. It may or may not have been sent to the peer.
     pub fn code(&self) -> CloseCode {
         match self {
             WebSocketError::Protocol(why) => why.code(),
@@ -59,7 +59,7 @@ impl std::error::Error for WebSocketError {
 /// Why a [`Sender`](super::Sender) did not take a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendError {
-    /// As much waits to be sent as may: the peer is slow.
+    /// The queue is full: the peer is slow.
     Full,
     /// The session is closed, or closing.
     Closed,

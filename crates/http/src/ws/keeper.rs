@@ -1,9 +1,9 @@
-//! What the sessions of a worker share: one task that keeps their deadlines, sends what other tasks have
-//! queued, and closes them when the server stops; and the compressor.
+//! State that the sessions of a worker share: one task that watches their deadlines, sends queued data of
+//! other tasks, and closes the sessions when the server stops; and the compressor.
 //!
-//! A session is in one of [`SLOTS`] slots, by the second in which it has to be looked at next. So an idle
-//! session costs one look each time it may have to be pinged, and no timer. When a deadline comes nearer, the
-//! session is put into a second slot; the older entry is passed over when its second comes.
+//! A session is in one of [`SLOTS`] slots, by the second of its next check. An idle session costs one check
+//! each time it may have to be pinged, and no timer. When a deadline comes nearer, the session is put into a
+//! second slot; the older entry is skipped when its second comes.
 
 use super::link::Link;
 use crate::message::Stopping;
@@ -16,10 +16,11 @@ use std::rc::{Rc, Weak};
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
-/// Seconds that can be told apart. What is due later is looked at before, and put into a slot again.
+/// Number of seconds that have a slot. A later deadline is checked early, and the session is put into a slot
+/// again.
 const SLOTS: usize = 64;
 
-/// Longest time until a session is looked at.
+/// Longest time until the next check of a session, in seconds.
 const AHEAD_MAX: u32 = SLOTS as u32 - 4;
 
 struct Keeper {
@@ -28,12 +29,12 @@ struct Keeper {
     /// Seconds since this thread's first session.
     now: Cell<u32>,
     began: Cell<Option<Instant>>,
-    /// The task runs.
+    /// Whether the task runs.
     runs: Cell<bool>,
     waker: RefCell<Option<Waker>>,
     stopping: RefCell<Option<Pin<Box<Stopping>>>>,
     stopped: Cell<bool>,
-    /// Have something queued that was not sent.
+    /// Sessions with queued data that was not sent.
     dirty: RefCell<Vec<Rc<Link>>>,
 }
 
@@ -54,19 +55,19 @@ thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::default();
 }
 
-/// Has `work` use the worker's compressor and scratch memory.
+/// Calls `work` with the worker's compressor and scratch memory.
 #[inline]
 pub(super) fn with_scratch<R>(work: impl FnOnce(&mut Scratch) -> R) -> R {
     SCRATCH.with(|scratch| work(&mut scratch.borrow_mut()))
 }
 
-/// Returns the second it is, as of the task's last look at the clock.
+/// Returns the current second, as the task last read it.
 #[inline]
 pub(super) fn now() -> u32 {
     KEEPER.try_with(|keeper| keeper.now.get()).unwrap_or_default()
 }
 
-/// A session begins; `stopping` is its server's.
+/// Adds a session; `stopping` is its server's.
 pub(super) fn join(link: &Rc<Link>, stopping: Option<Stopping>) {
     KEEPER.with(|keeper| {
         if !keeper.runs.replace(true) {
@@ -85,14 +86,14 @@ pub(super) fn join(link: &Rc<Link>, stopping: Option<Stopping>) {
         keeper.links.set(keeper.links.get() + 1);
         link.begin(keeper.now.get());
         keeper.put(link);
-        // It came while the server was stopping.
+        // The session was accepted while the server was stopping.
         if keeper.stopped.get() {
             link.go_away();
         }
     });
 }
 
-/// A session has ended.
+/// Removes a session that has ended.
 pub(super) fn leave() {
     let _ = KEEPER.try_with(|keeper| {
         keeper.links.set(keeper.links.get().saturating_sub(1));
@@ -102,7 +103,7 @@ pub(super) fn leave() {
     });
 }
 
-/// A session's deadline is nearer than it was.
+/// Moves a session to an earlier slot: its deadline is nearer than before.
 pub(super) fn hurry(link: &Rc<Link>) {
     let _ = KEEPER.try_with(|keeper| {
         if keeper.runs.get() {
@@ -111,7 +112,7 @@ pub(super) fn hurry(link: &Rc<Link>) {
     });
 }
 
-/// A session has something queued, which is to be sent when the tasks that are ready have run.
+/// Marks a session that has queued data. The data is sent when the tasks that are ready have run.
 pub(super) fn flush_soon(link: &Rc<Link>) {
     let _ = KEEPER.try_with(|keeper| {
         if keeper.runs.get() {
@@ -132,7 +133,7 @@ impl Keeper {
     fn set_clock(&self) {
         let began = self.began.get().unwrap_or_else(Instant::now);
         self.began.set(Some(began));
-        // From one on, so that zero is no time.
+        // Begins at one, because zero means "none".
         self.now.set(u32::try_from(began.elapsed().as_secs()).unwrap_or(u32::MAX).saturating_add(1));
     }
 
@@ -149,17 +150,17 @@ impl Keeper {
         }
     }
 
-    /// Looks at the sessions that are due.
+    /// Checks the sessions that are due.
     fn tick(&self) {
         let before = self.now.get();
         self.set_clock();
         let now = self.now.get();
-        // A worker that did not run for long looks at each slot once.
+        // After a long pause, each slot is checked once.
         let from = (before + 1).max(now.saturating_sub(SLOTS as u32 - 1));
         for second in from..=now {
             let due = self.slots.borrow_mut().get_mut(second as usize % SLOTS).map(std::mem::take);
             for link in due.unwrap_or_default().iter().filter_map(Weak::upgrade) {
-                // Not by an entry that was replaced.
+                // Entries that were replaced are skipped.
                 if link.slot.get() > now {
                     continue;
                 }
@@ -180,7 +181,7 @@ impl Keeper {
             for link in &dirty {
                 link.flush();
             }
-            // Its memory is used again, unless more has come meanwhile.
+            // Reuses the memory, unless more sessions were marked meanwhile.
             let mut dirty = dirty;
             dirty.clear();
             let mut place = self.dirty.borrow_mut();
@@ -204,7 +205,7 @@ impl Keeper {
     }
 }
 
-/// Ends with the task, however that ends.
+/// Marks that the task runs; dropped with the task, however that ends.
 struct Running;
 
 impl Drop for Running {
@@ -219,7 +220,7 @@ impl Drop for Running {
     }
 }
 
-/// The task: while there are sessions, and a second longer.
+/// Runs while there are sessions, and a second longer.
 async fn keep() {
     let _running = Running;
     loop {
@@ -229,7 +230,7 @@ async fn keep() {
                 *keeper.waker.borrow_mut() = Some(context.waker().clone());
                 keeper.flush_dirty();
                 keeper.poll_stopping(context);
-                // What that has queued.
+                // Sends what the checks have queued.
                 keeper.flush_dirty();
             });
             second.as_mut().poll(context)

@@ -1,9 +1,8 @@
-//! A session's connection from the side of sending: what waits to be sent, how it is sent, and its
-//! deadlines.
+//! The sending side of a session's connection: the queue, how it is sent, and the deadlines.
 //!
-//! Whatever is queued goes out by itself: at once where the driver sends at once, and otherwise by a task
-//! that lives as long as something waits. So a session's own task may wait for anything else meanwhile, and
-//! dropping one of its futures loses nothing. Start at [`Link::flush`].
+//! Queued data is sent without further calls: at once if the driver sends at once, otherwise by a task that
+//! lives while data is queued. So the session's own task may wait for anything else meanwhile, and dropping
+//! one of its futures loses nothing. Start at [`Link::flush`].
 
 use super::error::{SendError, WebSocketError};
 use super::keeper::{self, flush_soon, hurry, with_scratch};
@@ -24,43 +23,43 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-/// A payload of so many bytes is sent from where it lies; a shorter one is copied behind its head.
+/// Minimum size of a payload that is sent without a copy; a shorter one is copied behind its head.
 const ALONE_BYTES_MIN: usize = 16 * 1024;
 
-/// Short pieces are joined to so many bytes.
+/// Short pieces are joined up to this many bytes.
 const BATCH_BYTES: usize = 64 * 1024;
 
-/// A session's own send waits while more than this waits to be sent.
+/// A session's own send waits while more than this is queued.
 const ROOM_BYTES: usize = 64 * 1024;
 
-/// Most pongs that wait to be sent: 2 KiB. RFC 6455 §5.5.3 asks for an answer to the last ping only, but the
+/// Maximum number of queued pongs (2 KiB). RFC 6455 §5.5.3 requires an answer to the last ping only, but the
 /// Autobahn suite sends ten at once and expects ten answers (cases 2.10 and 2.11).
 const PONGS_MAX: u8 = 16;
 
-/// How far a session has come.
+/// State of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Open,
     /// A close frame of ours is queued or sent.
     Closing,
-    /// Nothing more is sent: both have closed, or the connection is given up.
+    /// Nothing more is sent: both sides have closed, or the connection was given up.
     Closed,
 }
 
-/// Why what a session waits for was cancelled.
+/// Why the session's wait was cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It was not.
+    /// It was not cancelled.
     None,
-    /// The peer answers nothing, or takes nothing.
+    /// The peer answers no ping, or takes no data.
     TimedOut,
-    /// The peer has not closed in time.
+    /// The peer did not close in time.
     Unclosed,
     /// Sending failed.
     Broken,
 }
 
-/// Returns how many bytes wait to be sent.
+/// Bytes to send: owned, or shared with other connections.
 enum Piece {
     Own(Vec<u8>),
     Shared(Arc<[u8]>),
@@ -84,18 +83,17 @@ impl Piece {
     }
 }
 
-/// What waits to be sent: the pieces, and behind them the tail.
+/// The send queue: the pieces, then the tail.
 #[derive(Default)]
 struct Out {
     pieces: VecDeque<Piece>,
     tail: Vec<u8>,
-    /// Of all that, and of what is being sent.
+    /// Bytes of the queue and of the piece that is being sent.
     bytes: usize,
 }
 
 impl Out {
-    /// Returns the buffer that further bytes are written to; [`counted`](Self::counted) is called behind
-    /// that.
+    /// Returns the buffer that further bytes are written to. Call [`counted`](Self::counted) afterwards.
     fn tail(&mut self) -> &mut Vec<u8> {
         if self.tail.capacity() == 0 {
             self.tail = pool::buffer();
@@ -111,7 +109,7 @@ impl Out {
         self.pieces.push_back(piece);
     }
 
-    /// Returns what is sent next: a long piece, or short ones joined.
+    /// Returns the piece to be sent next: a long one, or short ones joined.
     fn next(&mut self) -> Option<Piece> {
         if self.pieces.is_empty() {
             let tail = std::mem::take(&mut self.tail);
@@ -121,7 +119,7 @@ impl Out {
         if is_last || self.pieces.front().is_some_and(|first| first.len() >= ALONE_BYTES_MIN) {
             let first = self.pieces.pop_front();
             if self.pieces.is_empty() {
-                // A session that waits holds none of it.
+                // A waiting session holds no memory of the queue.
                 self.pieces = VecDeque::new();
             }
             return first;
@@ -146,10 +144,10 @@ impl Out {
 
 /// A session's connection.
 pub(super) struct Link {
-    /// `None` while a task sends, and when the connection is over.
+    /// `None` while a task sends, and after the end of the connection.
     write: RefCell<Option<WriteTransport>>,
     out: RefCell<Out>,
-    /// Wait for room.
+    /// Tasks that wait for room.
     waiting: RefCell<Vec<Waker>>,
     closed: RefCell<Option<Box<Closed>>>,
     canceller: TransportCanceller,
@@ -159,18 +157,18 @@ pub(super) struct Link {
     state: Cell<State>,
     verdict: Cell<Verdict>,
     pongs: Cell<u8>,
-    /// The sending side is shut down when nothing is left to be sent.
+    /// Whether the sending side is shut down when the queue is empty.
     shuts: Cell<bool>,
-    /// The session was dropped.
+    /// Whether the session was dropped.
     dropped: Cell<bool>,
-    /// It waits for the keeper to send.
+    /// Whether the session waits for the keeper to send.
     dirty: Cell<bool>,
-    /// The second it is looked at next; 0: not at all.
+    /// The second of the next check; 0: none.
     pub(super) slot: Cell<u32>,
-    /// The second in which something came last.
+    /// The second in which bytes were last received.
     heard: Cell<u32>,
-    /// The second of a ping without an answer, of the last progress of a task that sends, of our close frame;
-    /// 0: none.
+    /// The second of a ping without an answer, of the last progress of a sending task, and of our close
+    /// frame; 0: none.
     pinged: Cell<u32>,
     writing: Cell<u32>,
     closing: Cell<u32>,
@@ -222,12 +220,12 @@ impl Link {
         (self.role == Role::Client).then(random)
     }
 
-    /// Bytes that wait to be sent, or are being sent.
+    /// Returns the number of bytes that are queued or being sent.
     pub(super) fn queued(&self) -> usize {
         self.out.borrow().bytes
     }
 
-    /// Checks whether so many bytes more may be queued.
+    /// Checks whether `bytes` more may be queued.
     fn room_for(&self, bytes: usize) -> Result<(), SendError> {
         if self.state.get() != State::Open {
             return Err(SendError::Closed);
@@ -244,7 +242,7 @@ impl Link {
         Ok(())
     }
 
-    /// Queues a message however much waits.
+    /// Queues a message without checking the limit.
     pub(super) fn push_unbounded(&self, message: Message) {
         let opcode = Opcode::from(message.kind());
         if let Some(agreed) = self.agreed
@@ -280,7 +278,7 @@ impl Link {
         out.push(Piece::Own(payload));
     }
 
-    /// Queues a frame that others send as well.
+    /// Queues a frame that other sessions send as well.
     pub(super) fn push_frame(&self, frame: &Frame) -> Result<(), SendError> {
         if self.role == Role::Client {
             return self.push(match frame.kind() {
@@ -296,7 +294,7 @@ impl Link {
         Ok(())
     }
 
-    /// Queues the answer to a ping, unless enough of them wait.
+    /// Queues the answer to a ping, unless too many are queued.
     pub(super) fn pong(&self, payload: &[u8]) {
         if self.state.get() == State::Open && self.pongs.get() < PONGS_MAX {
             self.pongs.set(self.pongs.get() + 1);
@@ -312,7 +310,7 @@ impl Link {
         out.bytes += out.tail.len() - before;
     }
 
-    /// Begins to close: nothing is queued behind the close frame. False: it has begun before.
+    /// Begins to close: nothing is queued after the close frame. Returns `false` if it had begun before.
     pub(super) fn close(self: &Rc<Link>, code: CloseCode, reason: &str) -> bool {
         if self.state.get() != State::Open {
             return false;
@@ -323,7 +321,7 @@ impl Link {
         true
     }
 
-    /// Begins to close, and drops what was queued and has not begun to be sent.
+    /// Begins to close, and drops queued data that has not begun to be sent.
     fn close_now(self: &Rc<Link>, code: CloseCode, reason: &str) {
         if self.state.get() == State::Open {
             {
@@ -345,7 +343,7 @@ impl Link {
         self.wake_waiting();
     }
 
-    /// The peer has closed: answers, unless we closed first.
+    /// Handles the peer's close frame: answers it, unless we closed first.
     pub(super) fn peer_closed(self: &Rc<Link>, closed: Closed) {
         if self.state.get() == State::Open {
             let code = closed.code;
@@ -359,7 +357,7 @@ impl Link {
         self.flush();
     }
 
-    /// The peer broke a rule: tells it so.
+    /// Handles a violation of the protocol: sends a close frame with the code.
     pub(super) fn give_up(self: &Rc<Link>, code: CloseCode, reason: &str) {
         self.close_now(code, reason);
         self.state.set(State::Closed);
@@ -368,20 +366,20 @@ impl Link {
         self.flush();
     }
 
-    /// The connection is over.
+    /// Marks the end of the connection.
     pub(super) fn end(&self) {
         self.state.set(State::Closed);
         self.wake_waiting();
     }
 
-    /// The server stops.
+    /// Handles the stop of the server.
     pub(super) fn go_away(self: &Rc<Link>) {
         if self.close(CloseCode::GOING_AWAY, "the server stops") {
             self.flush();
         }
     }
 
-    /// The session was dropped: says good-bye if that was not done, and closes behind what is queued.
+    /// Handles the drop of the session: queues a close frame if none was sent, and closes after the queue.
     pub(super) fn drop_session(self: &Rc<Link>) {
         let code = if std::thread::panicking() { CloseCode::INTERNAL } else { CloseCode::NORMAL };
         if self.verdict.get() == Verdict::None {
@@ -389,20 +387,20 @@ impl Link {
         }
         self.end();
         self.dropped.set(true);
-        // Not from here: the runtime may be ending, and starts no task then.
+        // Not directly: the runtime may be ending, and then starts no task.
         if !self.try_flush() {
             self.flush_soon();
         }
     }
 
-    /// Sends what is queued as soon as the tasks that are ready have run, together with what they queue.
+    /// Sends the queue as soon as the tasks that are ready have run, together with what they queue.
     pub(super) fn flush_soon(self: &Rc<Link>) {
         if !self.dirty.replace(true) {
             flush_soon(self);
         }
     }
 
-    /// Sends what is queued; what the kernel does not take at once is sent by a task.
+    /// Sends the queue. A task sends what the kernel does not take at once.
     pub(super) fn flush(self: &Rc<Link>) {
         self.dirty.set(false);
         if let Some((write, piece, from)) = self.flush_part() {
@@ -411,11 +409,11 @@ impl Link {
         }
     }
 
-    /// Sends what the kernel takes at once. False: there is more.
+    /// Sends what the kernel takes at once. Returns `false` if data is left.
     fn try_flush(&self) -> bool {
         let Some((write, piece, from)) = self.flush_part() else { return true };
         let mut out = self.out.borrow_mut();
-        // The tail goes behind what is put back: there is nothing before it.
+        // The rest goes to the front; nothing is before it.
         let rest = piece.get(from..).unwrap_or_default().to_vec();
         out.pieces.push_front(Piece::Own(rest));
         drop(out);
@@ -423,10 +421,11 @@ impl Link {
         false
     }
 
-    /// Sends what the kernel takes at once. What is left of the piece it stopped at is the caller's.
+    /// Sends what the kernel takes at once. Returns the rest of the piece that the kernel did not take
+    /// completely.
     #[inline]
     fn flush_part(&self) -> Option<(WriteTransport, Piece, usize)> {
-        // A task sends, or the connection is over.
+        // `None` while a task sends, or after the end of the connection.
         let mut write = self.write.borrow_mut().take()?;
         loop {
             let Some(piece) = self.out.borrow_mut().next() else {
@@ -446,18 +445,18 @@ impl Link {
         }
     }
 
-    /// So many bytes have gone.
+    /// Records that `bytes` were sent.
     fn sent(&self, bytes: usize) {
         let mut out = self.out.borrow_mut();
         out.bytes = out.bytes.saturating_sub(bytes);
     }
 
-    /// Nothing is left to be sent.
+    /// Handles the end of the queue.
     fn wrote_all(&self, mut write: WriteTransport) {
         self.writing.set(0);
         self.pongs.set(0);
         if self.shuts.get() {
-            // The peer may be gone.
+            // The peer may have closed already.
             let _ = write.shutdown();
         }
         if !self.dropped.get() {
@@ -466,7 +465,7 @@ impl Link {
         self.wake_waiting();
     }
 
-    /// Sending failed.
+    /// Handles a failed send.
     fn broken(&self) {
         *self.out.borrow_mut() = Out::default();
         self.writing.set(0);
@@ -484,7 +483,7 @@ impl Link {
         }
     }
 
-    /// Ready when little waits to be sent, or nothing more will be.
+    /// Ready when at most `most` bytes are queued, or nothing more will be sent.
     pub(super) fn poll_room(&self, most: usize, context: &Context<'_>) -> Poll<Result<(), WebSocketError>> {
         match self.verdict.get() {
             Verdict::None => {}
@@ -501,7 +500,7 @@ impl Link {
         Poll::Pending
     }
 
-    /// Something has come.
+    /// Records that bytes were received.
     #[inline]
     pub(super) fn heard(&self) {
         self.heard.set(keeper::now());
@@ -512,12 +511,12 @@ impl Link {
         self.heard.set(now);
     }
 
-    /// Returns the second in which it is to be looked at next.
+    /// Returns the second of the next check.
     pub(super) fn due(&self) -> u32 {
         let settings = &self.options.0;
         let after = |since: &Cell<u32>, span: u32| match since.get() {
             0 => u32::MAX,
-            // The second it began in may be nearly over.
+            // The second in which it began may be nearly over.
             since => since.saturating_add(span).saturating_add(1),
         };
         let silent = match (settings.ping, self.pinged.get()) {
@@ -528,7 +527,8 @@ impl Link {
         silent.min(after(&self.closing, settings.close)).min(after(&self.writing, settings.send))
     }
 
-    /// Pings or gives up what is due. False: it is over, and need not be looked at again.
+    /// Sends a due ping, or gives the session up. Returns `false` if the session is over and needs no more
+    /// checks.
     pub(super) fn look(self: &Rc<Link>, now: u32) -> bool {
         let is_over = self.dropped.get() && self.write.borrow().is_none() && self.writing.get() == 0;
         if is_over || self.verdict.get() != Verdict::None {
@@ -537,7 +537,7 @@ impl Link {
         let settings = &self.options.0;
         let is_late =
             |since: &Cell<u32>, span: u32| since.get() != 0 && now.saturating_sub(since.get()) > span;
-        // What is being sent shows that the peer is there, or that it is not.
+        // Progress of the send shows whether the peer is alive.
         let verdict = if is_late(&self.writing, settings.send) {
             Verdict::TimedOut
         } else if is_late(&self.closing, settings.close) {
@@ -563,7 +563,7 @@ impl Link {
     }
 }
 
-/// Sends on, while something is queued.
+/// Continues to send while the queue has data.
 async fn write_on(link: Rc<Link>, mut write: WriteTransport, mut piece: Piece, mut from: usize) {
     loop {
         while from < piece.len() {
@@ -595,21 +595,21 @@ async fn write_on(link: Rc<Link>, mut write: WriteTransport, mut piece: Piece, m
     }
 }
 
-/// Most that may wait before a session's own send waits.
+/// Returns how many bytes may be queued before a session's own send waits.
 pub(super) fn room(options: &Options) -> usize {
     ROOM_BYTES.min(options.0.queue_bytes)
 }
 
-/// Sends on a session from other tasks of its worker. Clones are cheap; none keeps the session open.
+/// Sends on a session from other tasks of its worker. Clones are cheap and do not keep the session open.
 #[derive(Clone)]
 pub struct Sender(pub(super) Rc<Link>);
 
 impl Sender {
-    /// Queues a message, which is sent together with what else is queued in this turn of the runtime.
+    /// Queues a message. It is sent together with other data queued in this turn of the runtime.
     ///
     /// # Errors
-    /// [`SendError::Full`] where [`queue_bytes`](super::Options::queue_bytes) wait already: the peer is slow.
-    /// [`SendError::Closed`].
+    /// [`SendError::Full`] if [`queue_bytes`](super::Options::queue_bytes) are queued already: the peer is
+    /// slow. [`SendError::Closed`].
     pub fn send(&self, message: impl Into<Message>) -> Result<(), SendError> {
         self.0.push(message.into())?;
         self.0.flush_soon();
@@ -626,7 +626,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Waits until there is room again, or the session is over.
+    /// Waits until the queue has room, or the session is over.
     ///
     /// # Errors
     /// The session has failed.
@@ -634,21 +634,20 @@ impl Sender {
         std::future::poll_fn(|context| self.0.poll_room(room(&self.0.options), context)).await
     }
 
-    /// Closes the session behind what is queued. The session's own `recv` tells when the peer has answered.
+    /// Closes the session after the queued data. The session's own `recv` reports when the peer has answered.
     pub fn close(&self, code: CloseCode, reason: &str) {
         if self.0.close(code, reason) {
             self.0.flush_soon();
         }
     }
 
-    /// Closes the session and drops what was queued and has not begun to be sent: for a peer that is too
-    /// slow.
+    /// Closes the session, and drops queued data that has not begun to be sent: for a peer that is too slow.
     pub fn close_now(&self, code: CloseCode, reason: &str) {
         self.0.close_now(code, reason);
         self.0.flush_soon();
     }
 
-    /// Returns how many bytes wait to be sent.
+    /// Returns the number of bytes that are queued or being sent.
     pub fn queued_bytes(&self) -> usize {
         self.0.queued()
     }

@@ -1,4 +1,4 @@
-//! Messages, and frames that many sessions send.
+//! Messages, and frames that several sessions send.
 
 use super::keeper;
 use crate::pool;
@@ -8,7 +8,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
-/// A message: a text or bytes.
+/// A message: text or bytes.
 #[derive(PartialEq, Eq)]
 pub struct Message {
     kind: Kind,
@@ -26,7 +26,7 @@ impl Message {
         Message { kind: Kind::Binary, bytes: bytes.into() }
     }
 
-    /// Returns a copy of what was received, in memory of the worker's pool.
+    /// Returns a copy of received bytes, in memory of the worker's pool.
     #[inline]
     pub(super) fn received(kind: Kind, bytes: &[u8]) -> Message {
         let mut copy = pool::buffer();
@@ -34,12 +34,12 @@ impl Message {
         Message { kind, bytes: copy }
     }
 
-    /// Returns which kind it is.
+    /// Returns the kind of the message.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// Returns the text, if it is one.
+    /// Returns the text; `None` for bytes.
     pub fn as_text(&self) -> Option<&str> {
         match self.kind {
             Kind::Text => str::from_utf8(&self.bytes).ok(),
@@ -47,12 +47,12 @@ impl Message {
         }
     }
 
-    /// Returns the bytes, of a text as well.
+    /// Returns the bytes; for a text, its UTF-8.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Returns the text, if it is one.
+    /// Returns the text; `None` for bytes.
     pub fn into_text(self) -> Option<String> {
         match self.kind {
             Kind::Text => String::from_utf8(self.into_bytes()).ok(),
@@ -60,7 +60,7 @@ impl Message {
         }
     }
 
-    /// Returns the bytes, of a text as well.
+    /// Returns the bytes; for a text, its UTF-8.
     pub fn into_bytes(mut self) -> Vec<u8> {
         std::mem::take(&mut self.bytes)
     }
@@ -115,11 +115,11 @@ struct Encoded {
     plain: Arc<[u8]>,
     /// Where the payload begins.
     payload: usize,
-    /// The same compressed, once a session has asked for it.
+    /// The compressed frame, once a session has needed it.
     packed: OnceLock<Arc<[u8]>>,
 }
 
-/// Shorter messages are not compressed.
+/// Minimum size of a payload that is compressed.
 pub(super) const PACKED_BYTES_MIN: usize = 64;
 
 impl Frame {
@@ -136,20 +136,20 @@ impl Frame {
         Frame::new(Kind::Text, text.as_bytes())
     }
 
-    /// Returns whether it is a text.
+    /// Returns the kind of the message.
     pub fn kind(&self) -> Kind {
         self.0.kind
     }
 
-    /// Returns what the message says.
+    /// Returns the payload.
     pub fn payload(&self) -> &[u8] {
         self.0.plain.get(self.0.payload..).unwrap_or_default()
     }
 
-    /// Returns the bytes that a server sends to a client that agreed on this.
+    /// Returns the bytes that a server sends to a client with these agreed extensions.
     pub(super) fn bytes(&self, agreed: Option<Agreed>) -> &Arc<[u8]> {
         match agreed {
-            // A smaller window would need an encoding of its own.
+            // A smaller window would need a separate encoding.
             Some(Agreed { window_bits: 15 }) if self.payload().len() >= PACKED_BYTES_MIN => {
                 self.0.packed.get_or_init(|| {
                     let mut packed = Vec::new();

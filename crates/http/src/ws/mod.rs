@@ -17,12 +17,12 @@
 //! # Ok::<(), ringroad_http::ServerError>(())
 //! ```
 //!
-//! A session answers pings, sends pings of its own and ends a connection that does not answer, closes with
-//! 1001 when the server stops, and bounds what the peer may send and what may wait to be sent ([`Options`]).
-//! A [`Sender`] lets other tasks of the worker send. A session that waits holds no buffer and no timer:
-//! deadlines are kept by one task per worker (`keeper.rs`), to within a second.
+//! A session answers pings, sends its own pings, and ends a connection that does not answer. It closes with
+//! 1001 when the server stops. It bounds what the peer may send and what may be queued ([`Options`]). A
+//! [`Sender`] lets other tasks of the worker send. A waiting session holds no buffer and no timer: one task
+//! per worker (`keeper.rs`) watches deadlines, to within a second.
 //!
-//! Start at `session.rs`; what waits to be sent is in `link.rs`. The bytes of the protocol are in
+//! Start at `session.rs`; the send queue is in `link.rs`. The bytes of the protocol are in
 //! [`ringroad_wire::ws`].
 
 mod accept;

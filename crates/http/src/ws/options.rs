@@ -1,25 +1,25 @@
-//! What a session is held to.
+//! Limits and deadlines of a session.
 
 use super::Limits;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Sets which pages may open a session. A browser sends a user's cookies with the request of any page, and
-/// does not keep the page from reading what comes, so that a server which knows its users by cookies has to
-/// look. Clients that are no browsers send no `Origin` and are not concerned.
+/// Pages that may open a session. A browser sends a user's cookies with the requests of any page, and lets
+/// the page read what the session receives. A server that identifies users by cookies must therefore check
+/// the origin. Clients other than browsers send no `Origin` and are not affected.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Origins {
-    /// Those of the host that the request is for.
+    /// Pages of the host that the request is for.
     #[default]
     Same,
-    /// Those of the host that the request is for, and these: `https://example.org`.
+    /// Pages of the host that the request is for, and these origins: `https://example.org`.
     Listed(Vec<String>),
-    /// All: for what is public anyway.
+    /// All pages: for public data.
     Any,
 }
 
-/// What a session is held to. Clones share memory until one is changed.
+/// Limits and deadlines of a session. Clones share memory until one is changed.
 #[derive(Clone, Debug)]
 pub struct Options(pub(super) Arc<Settings>);
 
@@ -49,9 +49,9 @@ fn seconds(span: Duration) -> u32 {
 }
 
 impl Options {
-    /// Makes options for messages of at most 1 MiB in at most 1,024 frames; a ping after 25 s of silence and
-    /// 10 s for its answer; 5 s for the peer to close; 30 s for it to take anything; at most 1 MiB waiting to
-    /// be sent; no compression; pages of the same host.
+    /// Makes options with these defaults: messages of at most 1 MiB in at most 1,024 frames; a ping after 25
+    /// s of silence, and 10 s for its answer; 5 s for the peer to close; 30 s for it to take any sent data;
+    /// at most 1 MiB queued; no compression; pages of the same host.
     pub fn new() -> Options {
         Options(Arc::new(Settings {
             limits: Limits::default(),
@@ -71,14 +71,14 @@ impl Options {
         self
     }
 
-    /// Returns how much the peer may send.
+    /// Sets how much the peer may send.
     #[must_use]
     pub fn limits(self, limits: Limits) -> Options {
         self.with(|settings| settings.limits = limits)
     }
 
-    /// Returns how long the peer may be silent before it is pinged, and how long it has to answer. `None`: it
-    /// is not pinged, and a peer that has vanished goes unnoticed until something is sent.
+    /// Sets how long the peer may be silent before it is pinged, and how long it has to answer. With `None`
+    /// no ping is sent, and the loss of a peer goes unnoticed until something is sent.
     #[must_use]
     pub fn ping(self, spans: Option<(Duration, Duration)>) -> Options {
         self.with(|settings| {
@@ -87,40 +87,40 @@ impl Options {
         })
     }
 
-    /// Returns how long the peer has to answer a close frame.
+    /// Sets how long the peer has to answer a close frame.
     #[must_use]
     pub fn close_timeout(self, span: Duration) -> Options {
         self.with(|settings| settings.close = seconds(span))
     }
 
-    /// Returns how long the peer may take nothing of what is being sent.
+    /// Sets how long the peer may take none of the sent data.
     #[must_use]
     pub fn send_timeout(self, span: Duration) -> Options {
         self.with(|settings| settings.send = seconds(span))
     }
 
-    /// Returns how many bytes may wait to be sent. A single message may be longer where nothing waits.
+    /// Sets how many bytes may be queued. A single message may be longer if the queue is empty.
     #[must_use]
     pub fn queue_bytes(self, bytes: usize) -> Options {
         self.with(|settings| settings.queue_bytes = bytes)
     }
 
-    /// Returns whether to agree to compression (permessage-deflate without context takeover). It saves bytes
-    /// and costs CPU time, and where secrets and what an attacker chooses share a message its length tells of
-    /// the secret.
+    /// Sets whether to agree to compression (permessage-deflate without context takeover). It saves bytes and
+    /// costs CPU time. If a message holds both a secret and an attacker's text, its compressed length reveals
+    /// information about the secret.
     #[must_use]
     pub fn compress(self, compress: bool) -> Options {
         self.with(|settings| settings.compress = compress)
     }
 
-    /// Sets which pages may open a session.
+    /// Sets the pages that may open a session.
     #[must_use]
     pub fn origins(self, origins: Origins) -> Options {
         self.with(|settings| settings.origins = origins)
     }
 
-    /// Returns the subprotocols: of a server those it speaks, the first that the client offers is taken; of a
-    /// client those it offers.
+    /// Sets the subprotocols. A server takes the first offered by the client that is among them; a client
+    /// offers them.
     #[must_use]
     pub fn protocols<P: Into<String>>(self, protocols: impl IntoIterator<Item = P>) -> Options {
         self.with(|settings| settings.protocols = protocols.into_iter().map(Into::into).collect())

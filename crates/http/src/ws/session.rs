@@ -1,6 +1,6 @@
-//! A session: what is received, and how it ends.
+//! A session: receiving messages, and its end.
 //!
-//! All that waits is in the session, not in its futures: dropping one loses nothing. Start at
+//! All state of a wait is in the session, not in its futures, so dropping one loses nothing. Start at
 //! [`WebSocket::poll_recv`].
 
 use super::error::{SendError, WebSocketError};
@@ -20,16 +20,16 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-/// How a peer has closed.
+/// The peer's close frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Closed {
-    /// The code of its close frame; 1005 where it had none.
+    /// The code of the frame; 1005 if it had none.
     pub code: CloseCode,
-    /// The reason that it gave.
+    /// The reason in the frame.
     pub reason: String,
 }
 
-/// Received bytes that are not used yet.
+/// Received bytes that are not parsed yet.
 enum Input {
     Lease(Lease),
     Own(Vec<u8>),
@@ -44,20 +44,20 @@ impl Input {
     }
 }
 
-/// How the session goes on.
+/// Phase of the session.
 enum Phase {
     /// Messages are received.
     Open,
-    /// What still comes is thrown away until the peer ends, so that it gets our close frame. Then this is
-    /// reported.
+    /// Received bytes are discarded until the peer ends the connection, so that it gets our close frame. Then
+    /// this error is reported.
     Ending(Option<WebSocketError>),
     Over,
 }
 
 /// A WebSocket session. Dropping it closes it, with 1000 if it was open.
 ///
-/// A session answers pings while it receives: keep receiving, or `recv` and something else in turn. All
-/// methods may be dropped while they wait without loss.
+/// A session answers pings while it receives, so keep a `recv` pending, or call it regularly. The futures of
+/// all methods may be dropped without loss.
 pub struct WebSocket {
     link: Rc<Link>,
     read: ReadTransport,
@@ -94,19 +94,19 @@ impl WebSocket {
         }
     }
 
-    /// Returns the subprotocol that was agreed on.
+    /// Returns the agreed subprotocol.
     pub fn protocol(&self) -> Option<&str> {
         self.protocol.as_deref()
     }
 
-    /// Returns how the peer has closed, once it has.
+    /// Returns the peer's close frame, once it has come.
     pub fn closed(&self) -> Option<Closed> {
         self.link.closed()
     }
 
     /// Returns the code with which the session ends, once the peer has closed or broken a rule. It is known
-    /// before [`recv`](Self::recv) reports the end, which waits until the peer has ended the connection, for
-    /// a few seconds: what is known of the peer may be acted on meanwhile.
+    /// before [`recv`](Self::recv) reports the end: `recv` waits, for a few seconds, until the peer has ended
+    /// the connection.
     pub fn ending(&self) -> Option<CloseCode> {
         match &self.phase {
             Phase::Open | Phase::Over => None,
@@ -115,21 +115,21 @@ impl WebSocket {
         }
     }
 
-    /// Lets other tasks of this worker send.
+    /// Returns a handle by which other tasks of this worker send.
     pub fn sender(&self) -> Sender {
         Sender(Rc::clone(&self.link))
     }
 
-    /// Returns the next message. `None`: the session was closed, by either side, and the closing handshake is
-    /// over.
+    /// Returns the next message. `None` means that either side closed the session, and the closing handshake
+    /// is complete.
     ///
     /// # Errors
-    /// The session ended otherwise. From then on `None`.
+    /// The session ended in another way. Further calls return `None`.
     pub async fn recv(&mut self) -> Result<Option<Message>, WebSocketError> {
         poll_fn(|context| self.poll_recv(context)).await
     }
 
-    /// As [`recv`](Self::recv), for a hand-written future.
+    /// Works as [`recv`](Self::recv), for a hand-written future.
     ///
     /// # Errors
     /// As [`recv`](Self::recv).
@@ -138,7 +138,7 @@ impl WebSocket {
             if !matches!(self.phase, Phase::Open) {
                 return self.poll_end(context);
             }
-            // A large buffer may hold a hundred thousand messages: each counts against the task's budget.
+            // A large buffer may hold a hundred thousand messages, so each counts against the task's budget.
             let mut parsed = None;
             let _ = poll_counted(context, |_| {
                 let next = self.parse();
@@ -147,7 +147,7 @@ impl WebSocket {
                 if waits { Poll::Pending } else { Poll::Ready(()) }
             });
             let Some(parsed) = parsed else {
-                // It yields.
+                // Sends the queue before it yields.
                 if self.link.queued() > 0 {
                     self.link.flush();
                 }
@@ -164,7 +164,7 @@ impl WebSocket {
                 }
             }
             self.keep_rest();
-            // Answers of this turn go together, before anything is waited for.
+            // The answers of this turn are sent together, before anything is waited for.
             if self.link.queued() > 0 {
                 self.link.flush();
             }
@@ -179,7 +179,8 @@ impl WebSocket {
         }
     }
 
-    /// Returns the next message in what has come. `Ok(None)`: more is needed, or the peer has closed.
+    /// Returns the next message in the received bytes. `Ok(None)`: more bytes are needed, or the peer has
+    /// closed.
     #[inline]
     fn parse(&mut self) -> Result<Option<Message>, ringroad_wire::ws::Error> {
         let WebSocket { link, messages, input, at, phase, .. } = self;
@@ -205,7 +206,7 @@ impl WebSocket {
         })
     }
 
-    /// Gives up the buffer that bytes came in; the beginning of a frame is kept, at most 131 bytes.
+    /// Releases the receive buffer. The beginning of a frame is kept, at most 131 bytes.
     fn keep_rest(&mut self) {
         let at = std::mem::take(&mut self.at);
         match &mut self.input {
@@ -222,14 +223,14 @@ impl WebSocket {
         }
     }
 
-    /// Ends the session: the connection has ended, or was given up.
+    /// Ends the session after the end or the failure of the connection.
     fn lost(&mut self, why: Option<ringroad_engine::Error>) -> Result<Option<Message>, WebSocketError> {
         let was_closing = self.link.state() == State::Closing;
         self.link.end();
         self.phase = Phase::Over;
         match (self.link.verdict(), why) {
             (Verdict::TimedOut, _) => Err(WebSocketError::TimedOut),
-            // We closed, and the peer did no more than that.
+            // We closed, and the peer did not answer in time.
             (Verdict::Unclosed, _) => Ok(None),
             (Verdict::Broken, _) | (Verdict::None, None) if was_closing => Ok(None),
             (Verdict::Broken, _) | (Verdict::None, None) => Err(WebSocketError::Lost),
@@ -237,7 +238,7 @@ impl WebSocket {
         }
     }
 
-    /// Throws away what still comes, to its end.
+    /// Discards received bytes up to the end of the connection.
     fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Message>, WebSocketError>> {
         (self.input, self.at) = (Input::Own(Vec::new()), 0);
         while matches!(self.phase, Phase::Ending(_)) {
@@ -252,8 +253,8 @@ impl WebSocket {
         }
     }
 
-    /// Sends a message. Done means that it is queued and little waits before it: the kernel has it or will
-    /// get it soon. It waits while the peer is slow.
+    /// Sends a message. Completion means that the message is queued and little is queued before it: the
+    /// kernel has it or will get it soon. Waits while the peer is slow.
     ///
     /// # Errors
     /// The session is closed or has failed.
@@ -284,7 +285,7 @@ impl WebSocket {
         Ok(())
     }
 
-    /// Waits until all that was sent is with the kernel.
+    /// Waits until the kernel has everything that was sent.
     ///
     /// # Errors
     /// The session has failed.
@@ -301,7 +302,7 @@ impl WebSocket {
         poll_fn(|context| self.link.poll_room(most, context)).await
     }
 
-    /// Something was queued: while more messages are at hand, their answers go together.
+    /// Schedules a flush: while more received messages are at hand, their answers are sent together.
     #[inline]
     fn sent(&self) {
         if self.at < self.input.len() {
@@ -319,8 +320,8 @@ impl WebSocket {
         }
     }
 
-    /// Closes: sends a close frame behind what was sent, and waits for the peer's, for a few seconds.
-    /// Messages that still come are thrown away.
+    /// Closes the session: sends a close frame after the queued data, and waits a few seconds for the peer's.
+    /// Received messages are discarded.
     ///
     /// # Errors
     /// As [`recv`](Self::recv).

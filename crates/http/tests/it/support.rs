@@ -1,4 +1,4 @@
-//! A server on each driver, and a client that is nothing but a socket.
+//! A server on each driver, and a client made of a plain socket.
 
 use crate::http2::frames::read_more;
 use ringroad_engine::DriverName;
@@ -11,16 +11,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// How long a socket waits before a test is shown to hang. Far beyond what any needs, and less than the
-/// runner of the tests waits.
+/// Timeout of a socket, after which a test counts as hanging. Far above the time that any test needs, and
+/// below the time limit of the test runner.
 pub(crate) const HANG: Duration = Duration::from_secs(240);
 
-/// Starts `server` on a port of its own.
+/// Starts `server` on a free port.
 pub(crate) fn start<S: 'static>(driver: DriverName, server: Server<S>) -> Handle {
     server.bind("127.0.0.1:0").unwrap().driver(Wish::Named(driver)).start().unwrap()
 }
 
-/// A server on a thread that calls a function for each connection, one after another. Returns its URL.
+/// Starts a server on a thread that calls a function for each connection, one after another. Returns its URL.
 pub(crate) fn odd(each: impl Fn(usize, TcpStream) + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
@@ -32,13 +32,13 @@ pub(crate) fn odd(each: impl Fn(usize, TcpStream) + Send + 'static) -> String {
     url
 }
 
-/// A response as it came.
+/// A response as it was received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
     pub(crate) head: String,
     pub(crate) body: Vec<u8>,
-    /// What came behind a body in chunks.
+    /// Trailers of a chunked body.
     pub(crate) trailers: String,
 }
 
@@ -47,7 +47,7 @@ impl Reply {
         std::str::from_utf8(&self.body).unwrap()
     }
 
-    /// The value of a header line.
+    /// Returns the value of a header line.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let mut lines = self.head.lines().skip(1).filter_map(|line| line.split_once(": "));
         lines.find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
@@ -57,15 +57,15 @@ impl Reply {
 /// A client.
 pub(crate) struct Client {
     stream: TcpStream,
-    /// What was received and not used.
+    /// Received bytes that are not used yet.
     input: Vec<u8>,
 }
 
 impl Client {
     pub(crate) fn new(address: SocketAddr) -> Client {
         let stream = TcpStream::connect(address).unwrap();
-        // select has no descriptors from 1024 on, and the servers of tests that run at the same time share
-        // the numbers below with these clients. Refused where the process may not have so many.
+        // select has no descriptors from 1024 on, and the servers of concurrent tests need the lower numbers
+        // that these clients would take. Refused if the process may not have that many.
         let stream = match rustix::io::fcntl_dupfd_cloexec(&stream, 1024) {
             Ok(moved) => TcpStream::from(moved),
             Err(_) => stream,
@@ -81,7 +81,7 @@ impl Client {
         self
     }
 
-    /// Sends what the server takes; it may have gone.
+    /// Sends the bytes that the server takes; it may have closed.
     pub(crate) fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
         self.stream.write_all(bytes.as_ref()).is_ok()
     }
@@ -90,28 +90,28 @@ impl Client {
         &self.stream
     }
 
-    /// Sends no more.
+    /// Ends the sending side.
     pub(crate) fn finish(&mut self) {
         // The server may have closed already.
         let _ = self.stream.shutdown(Shutdown::Write);
     }
 
-    /// `GET path`, and its answer.
+    /// Requests `GET path`, and returns the answer.
     pub(crate) fn get(&mut self, path: &str) -> Reply {
         self.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")).reply()
     }
 
-    /// The next response; there must be one.
+    /// Returns the next response, which must exist.
     pub(crate) fn reply(&mut self) -> Reply {
         self.try_reply(false).expect("a response")
     }
 
-    /// The same of a HEAD, which has no body.
+    /// Returns the next response to a HEAD, which has no body.
     pub(crate) fn reply_to_head(&mut self) -> Reply {
         self.try_reply(true).expect("a response")
     }
 
-    /// The next response, or `None` at the end of the connection.
+    /// Returns the next response, or `None` at the end of the connection.
     pub(crate) fn try_reply(&mut self, to_head: bool) -> Option<Reply> {
         let end = self.until(b"\r\n\r\n")?;
         let head = String::from_utf8(self.input.drain(..end).collect()).unwrap();
@@ -157,24 +157,24 @@ impl Client {
         self.stream.local_addr().unwrap()
     }
 
-    /// Receives until so many bytes have come, and forgets them.
+    /// Receives and drops this many bytes.
     pub(crate) fn read_some(&mut self, bytes: usize) -> usize {
         while self.input.len() < bytes && self.more() {}
         std::mem::take(&mut self.input).len()
     }
 
-    /// All responses to the end of the connection.
+    /// Returns all responses up to the end of the connection.
     pub(crate) fn replies(&mut self) -> Vec<Reply> {
         std::iter::from_fn(|| self.try_reply(false)).collect()
     }
 
-    /// Everything to the end of the connection.
+    /// Returns all bytes up to the end of the connection.
     pub(crate) fn rest(&mut self) -> Vec<u8> {
         while self.more() {}
         std::mem::take(&mut self.input)
     }
 
-    /// What has come, or comes next; nothing at the end.
+    /// Returns the bytes available now, or the next ones; none at the end.
     pub(crate) fn some(&mut self) -> Vec<u8> {
         if self.input.is_empty() {
             self.more();
@@ -182,7 +182,7 @@ impl Client {
         std::mem::take(&mut self.input)
     }
 
-    /// How many bytes come to the end of the connection.
+    /// Returns the number of bytes up to the end of the connection.
     pub(crate) fn count_rest(&mut self) -> usize {
         let mut bytes = 0;
         loop {
@@ -193,7 +193,7 @@ impl Client {
         }
     }
 
-    /// Whether the connection has ended, without a word.
+    /// Returns whether the connection has ended, without further bytes.
     pub(crate) fn is_closed(&mut self) -> bool {
         self.rest().is_empty()
     }
@@ -223,7 +223,7 @@ impl Client {
     }
 }
 
-/// A file with these bytes, and no name.
+/// Makes an unnamed file with these bytes.
 pub(crate) fn file_of(bytes: &[u8]) -> Arc<File> {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let name = format!("ringroad-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -234,7 +234,7 @@ pub(crate) fn file_of(bytes: &[u8]) -> Arc<File> {
     Arc::new(file)
 }
 
-/// Looks again and again until something that others do has happened.
+/// Checks repeatedly until a condition holds that other threads cause.
 pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = std::time::Instant::now();
     while !is_so() {

@@ -21,11 +21,11 @@ fn run<F: Future>(driver: DriverName, future: F) -> F::Output {
     Runtime::new(driver).unwrap().block_on(future).unwrap()
 }
 
-/// An authority, and what it signs.
+/// An authority, and the certificates that it signs.
 pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     certificate: rcgen::Certificate,
-    /// The certificate as a file, for settings that name one.
+    /// The certificate as a file, for settings that name a file.
     file: tempfile::NamedTempFile,
 }
 
@@ -62,7 +62,7 @@ impl Authority {
     }
 }
 
-/// A client that waits for what it wants.
+/// A client with a blocking session.
 struct Tls {
     stream: TcpStream,
     session: Session,
@@ -109,7 +109,7 @@ impl Tls {
         self.stream.write_all(&out).unwrap();
     }
 
-    /// The next response's status and body, which has a length.
+    /// Returns the status and body of the next response, which has a length.
     fn reply(&mut self) -> (u16, Vec<u8>) {
         let end = loop {
             if let Some(at) = self.plain.windows(4).position(|four| four == b"\r\n\r\n") {
@@ -131,7 +131,7 @@ impl Tls {
         self.reply()
     }
 
-    /// What is left to the end of the connection, and whether that was announced.
+    /// Returns the rest up to the end of the connection, and whether `close_notify` announced the end.
     fn rest(mut self) -> (Vec<u8>, bool) {
         while self.more() {}
         (self.plain, self.session.has_ended())
@@ -191,7 +191,7 @@ drivers!(pages_bodies_and_files_go_over_tls, |driver: DriverName| {
         client.send(piece);
     }
     assert!(client.reply() == (200, all));
-    // Many requests in one record, and one in many.
+    // Many requests in one record, and one request in many records.
     client.send("GET / HTTP/1.1\r\nHost: a.test\r\n\r\n".repeat(50));
     (0..50).for_each(|_| assert_eq!(client.reply(), (200, b"hello".to_vec())));
     for byte in b"GET / HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n" {
@@ -217,7 +217,7 @@ drivers!(a_connection_without_tls_is_refused_told_and_does_no_harm, |driver: Dri
     let _ = other.read_to_end(&mut answer);
     assert!(!answer.starts_with(b"HTTP"), "{answer:?}");
     assert_eq!(told.recv().unwrap(), (None, "TLS handshake: the peer does not speak TLS".to_owned()));
-    // Closed without a word: counted, not told.
+    // Closed without an alert: counted, but not reported.
     drop(TcpStream::connect(server.address()).unwrap());
     wait_until("both are counted", || server.counters().handshakes_failed == 2);
     assert!(told.try_recv().is_err());
@@ -234,7 +234,7 @@ drivers!(a_plain_request_to_an_address_with_tls_is_answered_in_plain_http, |driv
     });
     let server = start(driver, server);
     let text = "This port speaks TLS: use https:// instead of http://\n";
-    // In one piece, with more behind it than is read at once, and cut within the method.
+    // In one piece; with more bytes after it than one read takes; and cut within the method.
     let rest = vec![b'x'; 300_000];
     let post = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 300000\r\n\r\n".as_slice();
     let pieces: [&[&[u8]]; 3] =
@@ -274,7 +274,7 @@ drivers!(a_handshake_that_takes_too_long_is_given_up, |driver: DriverName| {
         });
     let server = start(driver, server);
     let mut slow = TcpStream::connect(server.address()).unwrap();
-    // The beginning of a record.
+    // An incomplete record.
     slow.write_all(&[22, 3, 1, 1]).unwrap();
     let (reason, client) = told.recv().unwrap();
     assert_eq!(reason, "TLS handshake: it took too long");
@@ -282,8 +282,8 @@ drivers!(a_handshake_that_takes_too_long_is_given_up, |driver: DriverName| {
     assert_eq!(slow.read(&mut [0; 10]).unwrap_or(0), 0);
 });
 
-/// Servers that refuse any client of these settings once the client has sent its last flight, and one that
-/// does so at its first.
+/// Servers that refuse any client with these settings after its last flight, and one that refuses it after
+/// the first.
 fn refusals(authority: &Authority) -> [(ServerSettings, ClientSettings, &'static str); 3] {
     let mut wants_certificate = ServerSettings::new(Vec::new());
     wants_certificate.client = Some(ringroad_tls::ClientAuth {
@@ -297,7 +297,7 @@ fn refusals(authority: &Authority) -> [(ServerSettings, ClientSettings, &'static
     let other_protocol = ClientSettings { alpn: vec![b"unheard-of".to_vec()], ..plain() };
     [
         (wants_certificate.clone(), plain(), "CertificateRequired"),
-        // The two authorities have the same name, so it is the signature that is wrong.
+        // Both authorities have the same name, so the signature is invalid.
         (wants_certificate, stranger, "DecryptError"),
         (ServerSettings::new(Vec::new()), other_protocol, "NoApplicationProtocol"),
     ]
@@ -328,12 +328,12 @@ drivers!(a_client_that_is_refused_reads_the_alert_and_an_end_that_is_no_reset, |
                 told = Some(why.detail().to_owned());
             }
             if told.is_none() && was_handshaking && !session.is_handshaking() {
-                // The client takes itself for connected, and sends more than the server reads at once.
+                // The client considers itself connected, and sends more than the server reads at once.
                 session.seal(&vec![b'x'; 300_000], &mut out).unwrap();
             }
             let mut all = out.into_vec();
             if alert == "NoApplicationProtocol" && bytes == 0 {
-                // Whatever comes behind a first flight.
+                // Any bytes after a first flight.
                 all.extend(vec![0; 300_000]);
             }
             if told.is_none() {
@@ -390,7 +390,7 @@ drivers!(openssl_says_which_alert_it_got, |driver: DriverName| {
         Ok(child) => child,
         Err(why) => return eprintln!("skipped: openssl: {why}"),
     };
-    // It may have ended before it takes all of it.
+    // It may end before it has received everything.
     let _ = child.stdin.take().unwrap().write_all(&b"GET / HTTP/1.1\r\nHost: a\r\n\r\n".repeat(1000));
     let output = child.wait_with_output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr);
@@ -408,7 +408,7 @@ drivers!(handshakes_that_wait_for_their_clients_keep_no_other_waiting, |driver: 
         session.receive(&mut [], &mut Vec::new(), &mut out).unwrap();
         out.into_vec()
     };
-    // Silent, in the middle of a record's head, of a record, and behind the server's flight.
+    // Silent within a record header, within a record, and after the server's flight.
     let stops = [0, 3, hello.len() / 2, hello.len()];
     let mut slow = Vec::new();
     for stop in stops.into_iter().cycle().take(20) {
@@ -486,10 +486,10 @@ drivers!(our_client_speaks_https_and_keeps_its_connections, |driver: DriverName|
         let sent = client.post(&url("127.0.0.1", "/echo")).body(large()).send().await;
         assert!(sent.unwrap().bytes(10_000_000).await.unwrap() == large());
         assert_eq!(client.idle_connections(), 2, "another name is another session");
-        // Another way of trusting gets no connection that this one made.
+        // A client with other trust settings gets no connection of this one.
         let failure = client.clone().tls(&Authority::new().client()).get(&url("localhost", "/")).send().await;
         assert_eq!(failure.unwrap_err().at, FailedAt::Tls);
-        // Neither the system's authorities nor a plain connection do.
+        // Nor do the system's authorities or a plain connection.
         let failure = Client::new().get(&url("localhost", "/")).send().await.unwrap_err();
         assert_eq!((failure.at, failure.sent), (FailedAt::Tls, SentSoFar::Nothing));
         let plain = format!("http://{}/", server.address());
@@ -507,7 +507,7 @@ drivers!(a_client_that_a_stream_refuses_reads_the_alert_and_no_reset, |driver: D
         let told = run(driver, async {
             let mut listener = net::TcpListener::bind(([127, 0, 0, 1], 0).into()).unwrap();
             let stream = net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-            // What the client sends waits for the server to receive it.
+            // Bytes of the client wait for the server to receive them.
             stream.set_option(SocketOption::SendBuffer(32 << 10)).unwrap();
             let accepting = spawn(async move {
                 let stream = listener.accept().await.unwrap();
@@ -516,7 +516,7 @@ drivers!(a_client_that_a_stream_refuses_reads_the_alert_and_no_reset, |driver: D
             });
             let told = match TlsStream::connect(stream, &client, "a.test").await {
                 Err(why) => why.to_string(),
-                // The client takes itself for connected, and sends more than there is room for.
+                // The client considers itself connected, and sends more than there is room for.
                 Ok(mut stream) => {
                     stream.write_all(vec![b'x'; 300_000]).await.0.unwrap();
                     stream.recv().await.unwrap_err().to_string()
@@ -540,7 +540,7 @@ drivers!(a_certificate_for_another_name_is_not_accepted, |driver: DriverName| {
     });
 });
 
-/// A server that gives an answer without a length, and ends it with a word or without.
+/// A server that sends an answer without a length, and ends it with or without `close_notify`.
 fn until_close(authority: &Authority, word: bool) -> (SocketAddr, std::thread::JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (address, tls) = (listener.local_addr().unwrap(), authority.server(&["localhost"]));
@@ -630,7 +630,7 @@ drivers!(a_tls_stream_has_the_traits_of_every_stream, |driver: DriverName| {
     let authority = Authority::new();
     let (tls, client) = (authority.server(&["a.test"]), authority.client());
     run(driver, async {
-        // A client of TLS, a proxy that ends it, and a server behind that without it.
+        // A TLS client, a proxy that terminates TLS, and a server behind it without TLS.
         let (near, far) = UnixStream::pair().unwrap();
         let (inner, mut behind) = UnixStream::pair().unwrap();
         let proxy = spawn(async move {
@@ -643,7 +643,7 @@ drivers!(a_tls_stream_has_the_traits_of_every_stream, |driver: DriverName| {
         assert_eq!(behind.read_to_string().await.unwrap(), "one\ntwo\n");
         behind.write_all("0123456789\nend").await.0.unwrap();
         behind.shutdown(std::net::Shutdown::Write).unwrap();
-        // What a small buffer has no room for is not lost.
+        // Bytes that do not fit a small buffer are not lost.
         let (read, got) = AsyncRead::read(&mut near, exactly(4)).await;
         assert_eq!((read.unwrap(), &*got), (4, &b"0123"[..]));
         let mut reader = BufReader::new(near);
@@ -675,7 +675,7 @@ drivers!(hyper_serves_and_asks_over_tls_in_both_versions, |driver: DriverName| {
             let tls = Arc::clone(&tls);
             let serving = spawn(async move {
                 let far = Io::gathering(Transport::from(TlsStream::accept(far, &tls).await.unwrap()));
-                // The client is gone before it has the last word of TLS, which is an error here.
+                // The client leaves before it gets the last TLS record, which is an error here.
                 let _ = if http2 {
                     let builder = server::conn::http2::Builder::new(LocalExecutor);
                     builder.serve_connection(far, service_fn(echo)).await
@@ -701,7 +701,7 @@ drivers!(hyper_serves_and_asks_over_tls_in_both_versions, |driver: DriverName| {
     });
 });
 
-/// An empty buffer with room for so many bytes and no more.
+/// Returns an empty buffer with exactly this capacity.
 fn exactly(bytes: usize) -> Vec<u8> {
     let mut exact = vec![0; bytes].into_boxed_slice().into_vec();
     exact.clear();

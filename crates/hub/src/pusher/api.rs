@@ -1,4 +1,4 @@
-//! The HTTP API of servers: publishing events, and questions about channels. Every request is signed.
+//! The HTTP API for servers: publishing events, and queries about channels. Every request is signed.
 
 use super::sign::{is_signed, md5};
 use super::{App, INTERNAL, Kind, SIGNED_IN, TERMINATE, is_channel, kind};
@@ -11,13 +11,13 @@ use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Most channels of one event, and most events of a batch.
+/// Maximum number of channels of one event, and of events of a batch.
 const CHANNELS_MAX: usize = 100;
 const BATCH_MAX: usize = 10;
 
 const NO_CONTROLS: &str = "hub: event: name: expected no control characters";
 
-/// How far the clock of a request may be from ours.
+/// Maximum difference between the request's clock and ours, in seconds.
 const CLOCK_SECONDS: u64 = 600;
 
 #[derive(Deserialize)]
@@ -28,7 +28,7 @@ struct Event {
     channels: Vec<String>,
     channel: Option<String>,
     socket_id: Option<String>,
-    /// What the answer says of each channel.
+    /// The requested facts about each channel.
     info: Option<String>,
 }
 
@@ -48,7 +48,7 @@ pub(super) async fn answer(
     request: &mut Request,
 ) -> Result<Response, Response> {
     let bad = |why: &str| refusal(Status::BAD_REQUEST, why);
-    // A batch, with escapes.
+    // A batch, including escapes.
     let most = hub.settings().message_bytes.saturating_mul(2 * BATCH_MAX).saturating_add(64 << 10);
     let body = if request.method() == Method::Post {
         request.bytes(most).await.map_err(|why| refusal(why.status(), &format!("hub: {why}")))?
@@ -68,7 +68,7 @@ pub(super) async fn answer(
             if batch.len() > BATCH_MAX {
                 return Err(bad("hub: batch: more than 10 events"));
             }
-            // All are checked before the first is published.
+            // All events are checked before the first is published.
             for event in &batch {
                 check_event(hub, event)?;
             }
@@ -228,7 +228,7 @@ fn channels(hub: &Hub, request: &Request) -> Result<Value, Response> {
     Ok(json!({"channels": told}))
 }
 
-/// Returns what is asked of a channel: `user_count`, `subscription_count`.
+/// Returns the requested facts about a channel: `user_count`, `subscription_count`.
 fn about(hub: &Hub, channel: &str, members: usize, info: &str) -> Map<String, Value> {
     let mut told = Map::new();
     for what in info.split(',').map(str::trim) {

@@ -1,11 +1,11 @@
 //! Pusher, protocol 7: clients such as pusher-js and Laravel Echo, and the signed HTTP API of its libraries.
 //!
-//! A channel is a topic of the hub. WebSocket clients connect to `…/app/KEY`, servers publish to
+//! A channel is a topic of the hub. WebSocket clients connect to `…/app/KEY`; servers publish to
 //! `…/apps/ID/events`. Messages of `private-` and `presence-` channels are private in the hub, so members by
-//! other protocols need the right to read them. The protocol has no recovery: a client that was cut off has
-//! missed what came meanwhile, except the last message of a `cache-` channel.
+//! other protocols need the right to read them. The protocol has no recovery: after a disconnect a client
+//! misses messages, except the last one of a `cache-` channel.
 //!
-//! [`session`] is a client's connection, [`api`] the HTTP API, [`sign`] what both check.
+//! [`session`] is a client's connection, [`api`] the HTTP API, [`sign`] the signatures of both.
 
 mod api;
 mod session;
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use std::fmt;
 use std::sync::Arc;
 
-/// An application: what its clients and its servers present.
+/// An application: its id, key and secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct App {
     /// In the path of the HTTP API.
@@ -28,7 +28,7 @@ pub struct App {
     pub key: String,
     /// Signs requests of the HTTP API and subscriptions to private channels.
     pub secret: String,
-    /// Clients may send `client-` events to the others of a private channel.
+    /// Whether clients may send `client-` events to the others of a private channel.
     pub client_events: bool,
 }
 
@@ -38,16 +38,16 @@ impl fmt::Debug for App {
     }
 }
 
-/// What a path asks for.
+/// The target of a path.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
     /// A client's connection, with its key.
     Connect(String),
-    /// Something of the HTTP API: the application, and the rest of the path.
+    /// A request of the HTTP API: the application, and the rest of the path.
     Api(String, Vec<String>),
 }
 
-/// Reads a path, wherever it begins. `None`: it is none of Pusher's.
+/// Parses a path, whatever its prefix is. `None` if it is not one of Pusher's.
 pub(crate) fn asked(path: &str) -> Option<Asked> {
     let mut parts = path.split('/').map(crate::subscriptions::decoded);
     loop {
@@ -62,7 +62,7 @@ pub(crate) fn asked(path: &str) -> Option<Asked> {
     }
 }
 
-/// Answers what is asked for.
+/// Answers a request.
 pub(crate) async fn answer(
     hub: &Hub,
     app: &Arc<App>,
@@ -79,13 +79,13 @@ pub(crate) async fn answer(
     }
 }
 
-/// Events of the protocol itself, which are handed on as they are.
+/// Prefix of events of the protocol itself, which are passed on unchanged.
 pub(crate) const INTERNAL: &str = "pusher_internal:";
 
 /// The event of messages without a type of their own.
 const MESSAGE: &str = "message";
 
-/// Returns a message as an event. Its data is a text in the text, as the protocol has it.
+/// Returns a message as an event. The protocol encodes its data as a string within the JSON.
 pub(crate) fn frame(publication: &Publication, channel: &str) -> Frame {
     let message = &publication.message;
     let event = message.kind.as_deref().unwrap_or(MESSAGE);
@@ -93,7 +93,7 @@ pub(crate) fn frame(publication: &Publication, channel: &str) -> Frame {
     if let (Some(user), Some(object)) = (&message.user, text.as_object_mut()) {
         object.insert("user_id".to_owned(), Value::from(&**user));
     }
-    // Clients send structures, and servers send texts: each arrives as it was sent.
+    // Clients send structures and servers send strings. Each arrives as it was sent.
     if event.starts_with(CLIENT)
         && let Some(data) = text.get_mut("data")
         && let Ok(structure) = serde_json::from_str(&message.data)
@@ -103,24 +103,24 @@ pub(crate) fn frame(publication: &Publication, channel: &str) -> Frame {
     Frame::text(&text.to_string())
 }
 
-/// The names of events of clients begin so.
+/// Prefix of events from clients.
 const CLIENT: &str = "client-";
 
-/// What a channel asks of its members.
+/// Access rule of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Public,
     Private,
     Presence,
-    /// Of what servers send to a user: for its own connections, which have signed in.
+    /// Messages from servers to one user, for connections that have signed in as that user.
     User,
 }
 
-/// Names of channels of a user begin so; the user's id follows.
+/// Prefix of a user's channel; the user's id follows.
 const TO_USER: &str = "#server-to-user-";
 
-/// Names of topics of which the members have signed in as a user begin so; the user's id follows. No client
-/// subscribes to one.
+/// Prefix of topics with members that have signed in as a user; the user's id follows. Clients cannot
+/// subscribe to them.
 const SIGNED_IN: &str = "#signed-in-";
 
 /// The event that closes the members of such a topic.
@@ -138,14 +138,14 @@ fn kind(channel: &str) -> Kind {
     }
 }
 
-/// Returns whether members get the last message when they come.
+/// Returns whether new members get the last message.
 fn keeps_last(channel: &str) -> bool {
     let name = channel.strip_prefix("private-").or_else(|| channel.strip_prefix("presence-"));
     let name = name.unwrap_or(channel);
     name.strip_prefix("encrypted-").unwrap_or(name).starts_with("cache-")
 }
 
-/// Returns whether this may be the name of a channel: at most 200 of these characters.
+/// Returns whether this is a valid channel name: at most 200 of these characters.
 fn is_channel(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_=@,.;#".contains(&byte);
     (1..=200).contains(&name.len()) && name.bytes().all(is_plain)

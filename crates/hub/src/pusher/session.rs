@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-// Codes from 4000 to 4099: the client does not come back. From 4100: after a while. From 4200: at once.
+// Codes from 4000 to 4099: the client does not reconnect. From 4100: after a while. From 4200: at once.
 const NO_APP: CloseCode = CloseCode::new(4001);
 const OTHER_PROTOCOL: CloseCode = CloseCode::new(4007);
 const UNAUTHORIZED: u16 = 4009;
@@ -27,13 +27,13 @@ const TOO_SLOW: CloseCode = CloseCode::new(4100);
 const ENDED: CloseCode = CloseCode::new(4100);
 const CLIENT_EVENT_REFUSED: u16 = 4301;
 
-/// A client says something, or is asked whether it is there, after so many seconds of silence.
+/// Seconds of silence after which a client sends a message, or is pinged.
 const ACTIVITY_SECONDS: u64 = 120;
 
-/// Most channels of a connection.
+/// Maximum number of channels of a connection.
 const CHANNELS_MAX: usize = 100;
 
-/// Most events of a client in a second.
+/// Maximum number of events of a client per second.
 const EVENTS_PER_SECOND: u32 = 10;
 
 /// Answers a request to connect.
@@ -82,7 +82,7 @@ impl Member for Client {
             return false;
         }
         let is_own = message.except.as_deref() == Some(&*self.id);
-        // Its signature made it a member of a private channel; private messages of others it may not read.
+        // Its signature made it a member of a private channel. It may not read private messages of others.
         if is_own || (message.private && kind(channel) == Kind::Public) {
             return false;
         }
@@ -98,7 +98,7 @@ impl Member for Client {
     }
 
     fn lost(&self) {
-        // The protocol has no recovery: the client goes on.
+        // The protocol has no recovery: the client continues.
     }
 
     fn ended(&self) {
@@ -142,7 +142,7 @@ fn internal(hub: &Hub, channel: &str, event: &str, data: &Value, except: Option<
     hub.tell(channel, message);
 }
 
-/// Returns an error as an event.
+/// Returns an error event.
 fn error(code: Option<u16>, why: &str) -> String {
     json!({"event": "pusher:error", "data": {"message": why, "code": code}}).to_string()
 }
@@ -152,7 +152,7 @@ struct Session {
     app: Arc<App>,
     client: Rc<Client>,
     channels: HashMap<String, Joined>,
-    /// The user as which it has signed in, and its place among that user's connections.
+    /// The user that it has signed in as, and its entry among that user's connections.
     user: Option<(Box<str>, Membership)>,
     /// The second in which events are counted, and how many there were.
     events: Cell<(Instant, u32)>,
@@ -183,12 +183,12 @@ impl Session {
             };
             self.take(event).await;
         }
-        // With its channels the others are told that it has left.
+        // Dropping its channels notifies the others.
         drop(self);
         heard_out(socket).await;
     }
 
-    /// Queues a text; a client that does not take it is closed as a slow one.
+    /// Queues a text. A client that does not take it is closed as too slow.
     fn say(&self, text: String) {
         if self.client.exit.sender.send_frame(&Frame::text(&text)) == Err(SendError::Full) {
             self.client.exit.close_now(TOO_SLOW, "too slow: connect again");
@@ -199,7 +199,7 @@ impl Session {
         let name = event.get("event").and_then(Value::as_str).unwrap_or_default();
         let nothing = Value::Null;
         let data = event.get("data").unwrap_or(&nothing);
-        // Some libraries send a structure as a text.
+        // Some libraries send a structure as a string.
         let parsed = data.as_str().and_then(|text| serde_json::from_str::<Value>(text).ok());
         let structure = parsed.as_ref().unwrap_or(data);
         match name {
@@ -297,7 +297,7 @@ impl Session {
             }
             Kind::Public | Kind::Private | Kind::User => json!({}),
         };
-        // Messages that come from now on are queued behind this: nothing is waited for in between.
+        // Later messages are queued after this one, because no await comes between.
         let event = format!("{INTERNAL}subscription_succeeded");
         self.say(json!({"event": event, "channel": channel, "data": data.to_string()}).to_string());
         if keeps_last(channel) {
@@ -311,7 +311,7 @@ impl Session {
         self.channels.insert(channel.to_owned(), Joined { _membership: membership, presence });
     }
 
-    /// Returns the user as which it has signed in.
+    /// Returns the user that it has signed in as.
     fn signed_in(&self) -> Option<&str> {
         self.user.as_ref().map(|(id, _)| &**id)
     }
@@ -322,7 +322,7 @@ impl Session {
         let signed = format!("{}::user::{user}", self.client.id);
         let described: Option<Value> = serde_json::from_str(user).ok();
         let id = described.as_ref().and_then(|user| user.get("id")?.as_str()).filter(|id| !id.is_empty());
-        // One user for the life of a connection: it may have the channel of that one already.
+        // A connection has one user for its lifetime, and may have that user's channel already.
         let is_one = self.signed_in().is_none_or(|known| Some(known) == id);
         if let Some(id) = id.filter(|_| is_one)
             && is_authorized(&self.app, &signed, text("auth"))

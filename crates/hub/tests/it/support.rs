@@ -1,4 +1,4 @@
-//! Servers with a hub, and clients that are nothing but sockets.
+//! Servers with a hub, and clients made of plain sockets.
 
 use ringroad_engine::DriverName;
 use ringroad_engine::choose::Wish;
@@ -10,10 +10,11 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a socket waits before a test is shown to hang. Far beyond what any needs.
+/// Timeout of a socket, after which a test counts as hanging. Far above the time that any test needs.
 pub(crate) const HANG: Duration = Duration::from_secs(240);
 
-/// Knows clients by a line `X-Publish`, and tokens that are their own claims in JSON, with `typ` among them.
+/// Identifies clients by a line `X-Publish`, and by tokens that are their claims as plain JSON, including
+/// `typ`.
 #[derive(Debug)]
 pub(crate) struct Known;
 
@@ -40,17 +41,17 @@ impl Credentials for Known {
     }
 }
 
-/// A place that speaks everything but Pusher, with clients of [`Known`].
+/// A place with all protocols except Pusher, and with clients of [`Known`].
 pub(crate) fn place() -> Place {
     Place { publish: Some(Arc::new(Known)), subscribe: Some(Arc::new(Known)), ..Place::default() }
 }
 
-/// A server of two workers with the hub. Clients with the line `X-Publish` may publish.
+/// Starts a server with two workers and the hub. Clients with the line `X-Publish` may publish.
 pub(crate) fn start(driver: DriverName, hub: &Hub) -> Handle {
     start_at(driver, hub, place())
 }
 
-/// The same with what is said of the place.
+/// Starts the same server with other settings of the place.
 pub(crate) fn start_at(driver: DriverName, hub: &Hub, place: Place) -> Handle {
     let start = || {
         let (hub, place) = (hub.clone(), place.clone());
@@ -67,7 +68,7 @@ pub(crate) fn start_at(driver: DriverName, hub: &Hub, place: Place) -> Handle {
             )
             .start()
     };
-    // Another program may take the port between the first worker and the second: then it is another port.
+    // Another program may take the port between the first worker and the second: then another port is used.
     let mut tries = 0;
     loop {
         match start() {
@@ -78,7 +79,7 @@ pub(crate) fn start_at(driver: DriverName, hub: &Hub, place: Place) -> Handle {
     }
 }
 
-/// A stream's client that has gone is noticed by the heartbeat at the latest.
+/// The heartbeat detects at the latest that a stream's client has left.
 pub(crate) fn settings() -> Settings {
     Settings { heartbeat: Duration::from_secs(5), ..Settings::default() }
 }
@@ -105,13 +106,14 @@ impl Socket {
                 true
             }
             Err(why) if why.kind() == ErrorKind::ConnectionReset => false,
-            // By a signal: the kernel does not read again where a socket has a time-out (signal(7)).
+            // Interrupted by a signal: the kernel does not restart a read on a socket with a timeout
+            // (signal(7)).
             Err(why) if why.kind() == ErrorKind::Interrupted => true,
             Err(why) => panic!("{why}"),
         }
     }
 
-    /// All to this mark, which is taken off.
+    /// Reads up to this mark, and removes the mark.
     pub(crate) fn until(&mut self, mark: &str) -> String {
         let mark = mark.as_bytes();
         let mut from = 0;
@@ -131,7 +133,7 @@ impl Socket {
     }
 }
 
-/// A member by WebSocket.
+/// A WebSocket member.
 pub(crate) struct Member {
     pub(crate) socket: Socket,
     messages: Messages,
@@ -160,7 +162,7 @@ impl Member {
         }
     }
 
-    /// The next text; `close CODE`; or nothing at the end.
+    /// Returns the next text; `close CODE`; or nothing at the end.
     pub(crate) fn next(&mut self) -> String {
         loop {
             let mut at = 0;
@@ -173,7 +175,7 @@ impl Member {
                 Some(Event::Ping(_)) => {
                     let mut out = Vec::new();
                     put_frame(&mut out, Opcode::Pong, b"", Some([0; 4]));
-                    // It may have closed meanwhile.
+                    // The server may have closed meanwhile.
                     let _ = self.socket.stream.write_all(&out);
                     Some(String::new())
                 }
@@ -200,35 +202,35 @@ impl Member {
         self.socket.stream.write_all(&out).unwrap();
     }
 
-    /// Whether the server still receives. Where it does not, a reset answers the first of these.
+    /// Returns whether the server still receives. If not, it answers the first of these writes with a reset.
     pub(crate) fn is_heard(&mut self) -> bool {
         (0..2).all(|_| self.socket.stream.write_all(b"x").is_ok())
     }
 }
 
-/// How a client ends its session and leaves the connection open: it closes, or breaks the protocol.
+/// How a client ends its session but keeps the connection open: it closes, or breaks the protocol.
 pub(crate) const ENDS: [(Opcode, &[u8]); 2] = [(Opcode::Close, b"\x03\xe8"), (Opcode::Text, b"\xff")];
 
-/// Runs a test that returns whether something came before the server has ended the connection of a client,
-/// which it does after some seconds. On a machine that stands still for so long that may come first: then
-/// once more.
+/// Runs a test that returns whether an event came before the server ended a client's connection, which it
+/// does after some seconds. If the machine stands still for that long, the end may come first; the test is
+/// then repeated, up to ten runs in all.
 pub(crate) fn comes_first(test: impl Fn(Opcode, &[u8]) -> bool) {
     for (opcode, payload) in ENDS {
         assert!((0..10).any(|_| test(opcode, payload)), "{opcode:?}");
     }
 }
 
-/// A member by server-sent events; and the head of the answer.
+/// A member by server-sent events, and the head of the answer.
 pub(crate) fn events(handle: &Handle, query: &str, more: &str) -> (Socket, String) {
     let mut socket = Socket::open(handle, &format!("GET /hub?{query} HTTP/1.1\r\nHost: a\r\n{more}\r\n"));
     let head = socket.until("\r\n\r\n");
     (socket, head)
 }
 
-/// The next event, out of its chunk.
+/// Returns the next event, taken out of its chunk.
 pub(crate) fn event(socket: &mut Socket) -> String {
     loop {
-        // The end of a chunk's line comes with the next chunk.
+        // The line end of a chunk comes with the next chunk.
         let mut line = socket.until("\r\n");
         if line.is_empty() {
             line = socket.until("\r\n");

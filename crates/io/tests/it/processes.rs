@@ -41,7 +41,7 @@ fn a_killed_process_ends_by_its_signal_while_others_run() {
 
 #[test]
 fn a_dropped_child_is_reaped_when_the_next_one_starts() {
-    /// Waits until it has ended, and leaves it to be reaped; returns whether it was there.
+    /// Waits until the process has ended, and leaves it to be reaped. Returns whether it existed.
     fn has_ended(pid: u32) -> bool {
         let pid = Pid::from_raw(pid.try_into().unwrap()).unwrap();
         waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).is_ok()
@@ -50,7 +50,7 @@ fn a_dropped_child_is_reaped_when_the_next_one_starts() {
         let mut child = process::spawn(Command::new("cat").stdin(Stdio::piped()))?;
         let (id, input) = (child.id(), child.stdin.take());
         drop(child);
-        // It reads to the end of its input.
+        // The program reads to the end of its input.
         drop(input);
         // Another test that starts a process may have reaped it.
         let _ = has_ended(id);
@@ -63,7 +63,7 @@ fn a_dropped_child_is_reaped_when_the_next_one_starts() {
 #[test]
 fn all_output_is_collected_up_to_a_limit() {
     on_each(|| async {
-        // More than a pipe holds on both sides at once.
+        // More bytes than a pipe holds, on both pipes at once.
         let mut command = Command::new("sh");
         command.args(["-c", "head -c 200000 /dev/zero >&2; head -c 300000 /dev/zero"]);
         let output = process::output(&mut command, 1 << 20).await?;

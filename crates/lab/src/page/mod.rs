@@ -3,9 +3,9 @@
 //! The answer in plain language comes first, then its reliability, then charts with their tables, then
 //! everything needed to check and repeat the run. The page is a pure function of the record, needs no script
 //! and fetches nothing. `opening`, `trust`, `sections`, `claims`, `facts` and `embedded` are its parts from
-//! top to bottom; they leave sentences to `answer` and `guide`, numbers to `figure`, what loads are to
-//! `shape`, charts to `charts` and `spectrum`, which draw with `svg`, tables to `tables`, looks to the style
-//! sheets.
+//! top to bottom. They use `answer` and `guide` for sentences, `figure` for numbers, `shape` for descriptions
+//! of loads, `charts` and `spectrum` for charts (drawn with `svg`), and `tables` for tables. The style sheets
+//! define the appearance.
 //!
 //! Each part has a size limit, so the page stays below [`BYTES_MAX`] whatever the record holds. Start at
 //! [`html`].
@@ -36,13 +36,13 @@ pub use svg::escape;
 /// The page stays below this, so that it can be mailed and opens at once on a phone. Bytes.
 pub const BYTES_MAX: usize = 600_000;
 
-/// The colours by their names, light and dark; what a chart looks like; and the page around it.
+/// The colours by name, light and dark; the style of charts; and that of the page.
 const COLOURS: &str = include_str!("colours.css");
 const CHART: &str = include_str!("chart.css");
 const STYLE: &str = include_str!("style.css");
 
-/// What each part but charts and the record may take, bytes: some times more than those of our suites do.
-/// Charts have what is left.
+/// Maximum sizes of the parts except charts and the record, in bytes: several times those of our suites.
+/// Charts get the rest.
 mod room {
     pub(super) const OPENING: usize = 60_000;
     pub(super) const TRUST: usize = 60_000;
@@ -50,24 +50,25 @@ mod room {
     pub(super) const GLOSSARY: usize = 16_000;
     pub(super) const MACHINE: usize = 24_000;
     pub(super) const AGAIN: usize = 8_000;
-    /// Around the parts: tags, a name that may be long, the sentence about a record that has no room.
+    /// Tags around the parts, a name that may be long, and the sentence about a record that does not fit.
     pub(super) const FRAME: usize = 4_000;
-    /// Charts and tables come before the record's single runs up to this, and beyond it after them.
+    /// Up to this size, charts and tables take precedence over the record's single runs; above it they
+    /// follow.
     pub(super) const DRAWN: usize = 300_000;
-    /// Charts have so much in the worst case.
+    /// Charts get at least this many bytes.
     const DRAWN_MIN: usize = 180_000;
     const STYLES: usize = super::COLOURS.len() + super::CHART.len() + super::STYLE.len();
     const PARTS: usize = OPENING + TRUST + CLAIMS + GLOSSARY + MACHINE + AGAIN;
     const _: () = assert!(FRAME + STYLES + PARTS + DRAWN_MIN < super::BYTES_MAX);
 }
 
-/// Returns the page of a record: a whole HTML document, UTF-8, also well-formed as XML, without any reference
-/// to something outside itself.
+/// Returns the page of a record: a complete HTML document in UTF-8, also well-formed as XML, without any
+/// external reference.
 ///
-/// It stays below [`BYTES_MAX`]. The record stands in it as JSON in `<script type="application/json"
-/// id="record">`, whole as long as there is room; else without its histograms, then series, then single runs,
-/// at last not at all. A record with very many loads has fewer of them drawn. What is left out, the page
-/// says.
+/// It stays below [`BYTES_MAX`]. It contains the record as JSON in
+/// `<script type="application/json" id="record">`, complete if it fits; otherwise without its histograms,
+/// then series, then single runs, and finally not at all. Of a record with very many loads fewer are drawn.
+/// The page states what is left out.
 pub fn html(record: &Record) -> String {
     let name = |text: &str| svg::shortened_to(text, NAME_CHARS_MAX);
     let suite = record.suite.as_deref().map(|suite| format!(" {}", name(suite))).unwrap_or_default();
@@ -98,20 +99,20 @@ pub fn html(record: &Record) -> String {
     page
 }
 
-/// What is left of a name in the page's title.
+/// Maximum characters of a name in the page's title.
 const NAME_CHARS_MAX: usize = 200;
 
-/// Returns a part with its lists, without them if it would take more than `room` bytes, or the sentence that
-/// it is too large.
+/// Returns a part with its lists; without them if it would exceed `room` bytes; or the sentence that it is
+/// too large.
 fn fitting(title: &str, room: usize, part: &dyn Fn(bool) -> String) -> String {
     [true, false].into_iter().map(part).find(|html| html.len() <= room).unwrap_or_else(|| {
         block(title, "<p>Too large for this page; it is in the file <code>record.json</code>.</p>\n")
     })
 }
 
-/// Returns the chart that says most of a record, as an SVG file of its own, light and dark: CPU per request
-/// over what varies most, or, where nothing varies, of each program under the main load; where no CPU time
-/// was measured the latencies. `None` if there is neither.
+/// Returns the most informative chart of a record as a separate SVG file, light and dark: CPU per request
+/// over the parameter that varies most, or, if none varies, of each program under the main load. Without
+/// measured CPU time it shows the latencies. `None` if there is neither.
 pub fn chart(record: &Record) -> Option<String> {
     let style = format!("{COLOURS}{CHART}");
     let loads = shape::loads(record);

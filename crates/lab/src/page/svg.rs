@@ -1,10 +1,10 @@
 //! A small writer of charts as inline SVG: rows of bars, dots and spans, and lines over a logarithmic axis.
 //!
-//! It knows geometry, ticks, labels and escaping, and nothing of records. Colours come from the page's style
-//! sheet through class names, so that one file serves light, dark and print. A chart is 360 units wide, the
-//! width of a phone, so that its text stays readable; lines are also drawn in a wide version. No information
-//! is in colour alone: every row has its label and number, every line its own marker and label, every mark a
-//! `<title>` that shows on hover.
+//! It handles geometry, ticks, labels and escaping, and does not use records. Colours come from the page's
+//! style sheet through class names, so that one file serves light, dark and print. A chart is 360 units wide,
+//! the width of a phone, so that its text stays readable; lines are also drawn in a wide version. Colour
+//! alone carries no information: every row has its label and number, every line its own marker and label, and
+//! every mark a `<title>` that shows on hover.
 //!
 //! Start at [`Rows`] and [`Lines`]; both end in [`Chart`].
 
@@ -23,13 +23,13 @@ const ROW: f64 = 23.0;
 const FOOT: f64 = 34.0;
 /// Size of the text in the charts' own units; the style sheet sets the same.
 const TEXT: f64 = 11.5;
-/// Mean width of a character of that size, on the safe side for sans-serif faces.
+/// Mean width of a character of that size, an upper estimate for sans-serif faces.
 const CHAR: f64 = 6.9;
 
-/// How much wider bold text is.
+/// Ratio of the width of bold text to that of regular text.
 const BOLD: f64 = 1.08;
 
-/// Text as it may stand between tags and in quoted attributes.
+/// Escapes text for use between tags and in quoted attributes.
 pub fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
@@ -41,7 +41,7 @@ pub fn escape(text: &str) -> String {
             '\'' => safe.push_str("&#39;"),
             // Control characters are not allowed in the document, escaped or not.
             c if c.is_control() && c != '\n' && c != '\t' => safe.push('\u{fffd}'),
-            // Nor are these two, which are no characters.
+            // These two code points are not allowed either.
             '\u{fffe}' | '\u{ffff}' => safe.push('\u{fffd}'),
             c => safe.push(c),
         }
@@ -49,10 +49,10 @@ pub fn escape(text: &str) -> String {
     safe
 }
 
-/// How numbers become places.
+/// The mapping from numbers to positions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Scale {
-    /// Equal steps; from the first number to the second.
+    /// Equal steps, from the first number to the second.
     Linear(f64, f64),
     /// Equal factors; both numbers positive.
     Log(f64, f64),
@@ -65,7 +65,7 @@ impl Scale {
         Scale::Linear(0.0, if most > 0.0 { most * 1.04 } else { 1.0 })
     }
 
-    /// Over the positive values with a little air at both ends.
+    /// Makes a logarithmic scale over the positive values, with some margin at both ends.
     pub(crate) fn log(values: impl IntoIterator<Item = f64>) -> Self {
         let good = values.into_iter().filter(|v| v.is_finite() && *v > 0.0);
         let (low, high) = good.fold((f64::INFINITY, 0.0_f64), |(low, high), v| (low.min(v), high.max(v)));
@@ -76,19 +76,20 @@ impl Scale {
         Scale::Log(low / air, high * air)
     }
 
-    /// Zero-based where the values are of one size, logarithmic where small ones would vanish.
+    /// Makes a scale from zero if the values are of similar size, and a logarithmic one if small values would
+    /// vanish.
     pub(crate) fn fitting(values: impl IntoIterator<Item = f64> + Clone) -> Self {
         let good = || values.clone().into_iter().filter(|v| v.is_finite() && *v > 0.0);
         let (low, high) = good().fold((f64::INFINITY, 0.0_f64), |(low, high), v| (low.min(v), high.max(v)));
         if high > 12.0 * low { Scale::log(good()) } else { Scale::from_zero(good()) }
     }
 
-    /// Is it logarithmic? A chart that is says so.
+    /// Returns whether it is logarithmic. Such a chart is labelled so.
     pub(crate) fn is_log(self) -> bool {
         matches!(self, Scale::Log(..))
     }
 
-    /// Returns the place of a value, 0 to 1; outside values stop at the edge.
+    /// Returns the position of a value, 0 to 1; values outside stop at the edge.
     fn place(self, value: f64) -> f64 {
         let share = match self {
             Scale::Linear(low, high) => (value - low) / (high - low),
@@ -97,19 +98,21 @@ impl Scale {
         if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 }
     }
 
-    /// Round numbers within the scale, the most important first (where labels collide, later ones go).
+    /// Returns round numbers within the scale, the most important first (if labels collide, later ones are
+    /// left out).
     fn round_numbers(self) -> Vec<f64> {
         match self {
             Scale::Linear(low, high) => {
                 let step = nice_step((high - low) / 4.0);
                 let first = (low / step).ceil() as i64;
-                // At most a handful: the step was chosen for four.
+                // At most a few: the step was chosen for four.
                 (first..first + 12).map(|n| n as f64 * step).take_while(|t| *t <= high).collect()
             }
             Scale::Log(low, high) => {
                 let decades = low.log10().floor() as i32..=high.log10().ceil() as i32;
                 let mut ticks = Vec::new();
-                // Decades first, then halves, then what fills a narrow range; each only if it is inside.
+                // Decades first, then halves, then others for a narrow range; each only if it is within the
+                // scale.
                 for leads in [
                     &[1.0][..],
                     &[2.0, 5.0],
@@ -135,15 +138,15 @@ impl Scale {
     }
 }
 
-/// A scale with its name and the spelling of its ticks.
+/// A scale with its name and the format of its ticks.
 pub(crate) struct Axis<'a> {
-    /// What it measures, in which unit.
+    /// The quantity and its unit.
     pub(crate) name: &'a str,
-    /// Where values stand.
+    /// The positions of values.
     pub(crate) scale: Scale,
     /// Ticks are round multiples of this; bytes are not round in tens.
     pub(crate) unit: f64,
-    /// A tick's label.
+    /// Formats the label of a tick.
     pub(crate) spell: &'a dyn Fn(f64) -> String,
 }
 
@@ -157,13 +160,13 @@ impl Axis<'_> {
         scale.round_numbers().into_iter().map(|tick| tick * unit).collect()
     }
 
-    /// Its name, and that it is logarithmic if it is.
+    /// Returns its name, marked if the scale is logarithmic.
     fn label(&self) -> String {
         format!("{}{}", self.name, if self.scale.is_log() { " · log scale" } else { "" })
     }
 }
 
-/// Returns a step of 1, 2, 2.5 or 5 times a power of ten, at least as large as asked.
+/// Returns a step of 1, 2, 2.5 or 5 times a power of ten, at least as large as `rough`.
 fn nice_step(rough: f64) -> f64 {
     let power = 10_f64.powf(rough.log10().floor());
     let lead = rough / power;
@@ -181,7 +184,7 @@ fn nice_step(rough: f64) -> f64 {
         }
 }
 
-/// A chart as text, and what it is called.
+/// A chart as text, and its title.
 pub(crate) struct Chart {
     body: String,
     width: f64,
@@ -200,8 +203,8 @@ impl Chart {
         self.element("", 0.0, "")
     }
 
-    /// Returns a file of its own: with the name space, a size to be shown at, its looks inside, and a ground
-    /// with a margin, since what it will stand on is not known.
+    /// Returns a separate file: with the name space, a display size, its style inside, and a background with
+    /// a margin, since the background of the surrounding page is unknown.
     pub(crate) fn into_file(self, style: &str) -> String {
         const MARGIN: f64 = 14.0;
         let size = format!(
@@ -239,7 +242,7 @@ impl Chart {
         ));
     }
 
-    /// `anchor` is `start`, `middle` or `end`.
+    /// Writes a text. `anchor` is `start`, `middle` or `end`.
     fn text(&mut self, class: &str, x: f64, y: f64, anchor: &str, text: &str) {
         let anchor = if anchor == "start" { String::new() } else { format!(" text-anchor=\"{anchor}\"") };
         self.put(format_args!(
@@ -248,7 +251,7 @@ impl Chart {
         ));
     }
 
-    /// Everything put until the matching [`Chart::close`] belongs to one thing with one hover text.
+    /// Opens a group with one hover text, up to the matching [`Chart::close`].
     fn open(&mut self, class: &str, hover: &str) {
         self.put(format_args!("<g class=\"{class}\"><title>{}</title>", escape(hover)));
     }
@@ -257,12 +260,12 @@ impl Chart {
         self.body.push_str("</g>");
     }
 
-    /// From edge to edge.
+    /// Returns the span from edge to edge.
     fn across(&self) -> Span {
         Span { from: 0.0, to: self.width }
     }
 
-    /// Vertical grid lines with labels under the plot; labels that would touch are left out.
+    /// Draws vertical grid lines with labels under the plot; labels that would touch are left out.
     fn foot(&mut self, axis: &Axis<'_>, plot: Span, top: f64, bottom: f64) {
         let mut taken: Vec<Span> = Vec::new();
         for tick in axis.ticks() {
@@ -284,7 +287,7 @@ impl Chart {
     }
 }
 
-/// A stretch of one axis in chart units.
+/// An interval of one axis in chart units.
 #[derive(Clone, Copy)]
 struct Span {
     from: f64,
@@ -308,8 +311,8 @@ impl Span {
         (self.from + self.to) / 2.0
     }
 
-    /// Returns where something stands that reaches `half` to both sides: at `place`, or as near to it as
-    /// keeps it inside; in the middle, where it is longer than the whole.
+    /// Returns the centre of an item that extends `half` to both sides: `place`, or the nearest position that
+    /// keeps it inside; the middle if it is longer than the span.
     fn held(self, place: f64, half: f64) -> f64 {
         let middle = self.middle();
         place.clamp((self.from + half).min(middle), (self.to - half).max(middle))
@@ -320,12 +323,12 @@ fn text_width(text: &str) -> f64 {
     text.chars().count() as f64 * CHAR
 }
 
-/// Cut to a width, with an ellipsis where something is missing.
+/// Cuts a text to a width, with an ellipsis if it was cut.
 fn shortened(text: &str, width: f64) -> String {
     shortened_to(text, (width / CHAR + 0.01).floor() as usize)
 }
 
-/// Cut to so many characters, the last of them an ellipsis where something is missing.
+/// Cuts a text to `room` characters, the last of them an ellipsis if it was cut.
 pub(crate) fn shortened_to(text: &str, room: usize) -> String {
     if text.chars().count() <= room {
         return text.to_owned();

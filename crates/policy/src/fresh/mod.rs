@@ -1,9 +1,10 @@
-//! Whether an answer may be stored, used again, or must be validated first (RFC 9111, RFC 5861, RFC 9213).
+//! Decides whether an answer may be stored, reused, or must be validated first (RFC 9111, RFC 5861, RFC
+//! 9213).
 //!
-//! Pure: header lines, seconds and rules in, verdicts out. [`control`] reads `Cache-Control`, [`targeted`]
-//! reads `CDN-Cache-Control`, [`vary`] makes the key of a variant, [`condition`] answers conditional and
-//! range requests. Start at [`judge`] for an answer that has come, and at [`Freshness::verdict`] for one that
-//! is stored.
+//! Pure functions: header lines, seconds and rules in, verdicts out. [`control`] parses `Cache-Control`,
+//! [`targeted`] parses `CDN-Cache-Control`, [`vary`] makes the key of a variant, and [`condition`] answers
+//! conditional and range requests. Start at [`judge`] for a received answer, and at [`Freshness::verdict`]
+//! for a stored one.
 
 pub mod condition;
 pub mod control;
@@ -16,7 +17,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The header lines of a message.
 pub trait Lines {
-    /// Gives each value of this name, in any case, in the order of the lines.
+    /// Calls `take` with each value of this name, in any case, in the order of the lines.
     fn each(&self, name: &str, take: &mut dyn FnMut(&[u8]));
 
     /// Returns the first value of this name as text.
@@ -52,50 +53,51 @@ impl<const N: usize> Lines for [(&str, &str); N] {
     }
 }
 
-/// What a route allows beyond the answers' own words.
+/// Settings of a route that extend what answers state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
-    /// The lifetime, in seconds, of answers that state none and may be stored without.
+    /// Lifetime in seconds of answers that state none and may be stored without one.
     pub lifetime: Option<u64>,
-    /// Answers without a stated lifetime live a tenth of the time since their last change, a day at most.
+    /// Whether answers without a stated lifetime live for a tenth of the time since their last change, at
+    /// most a day.
     pub heuristic: bool,
-    /// Answers with `Set-Cookie` are stored.
+    /// Whether answers with `Set-Cookie` are stored.
     pub cookies: bool,
-    /// Directives of requests that ask for validation are followed.
+    /// Whether directives of requests that demand validation are followed.
     pub obey_requests: bool,
     /// Seconds for which a stale answer is used while it is refreshed, if the answer states none.
     pub stale_while: u64,
-    /// Seconds for which a stale answer is used when no other can be had, if the answer states none.
+    /// Seconds for which a stale answer is used if no other is available and the answer states none.
     pub stale_if_error: u64,
 }
 
 /// Facts about the request that an answer belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// It has `Authorization`.
+    /// Whether it has `Authorization`.
     pub authorization: bool,
-    /// Its client was identified, in whatever way.
+    /// Whether its client was identified, by any method.
     pub identified: bool,
-    /// It says `no-store`.
+    /// Whether it has `no-store`.
     pub no_store: bool,
 }
 
 /// Why an answer is not stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotStored {
-    /// Its status says that it is no whole answer.
+    /// Its status means that it is not a complete answer.
     Status,
     /// `no-store`, of the answer or of the request.
     NoStore,
     /// `private`.
     Private,
-    /// The request showed credentials, and the answer does not say that it is for all.
+    /// The request had credentials, and the answer does not state that it is for all clients.
     Credentials,
     /// `Set-Cookie`.
     Cookie,
     /// `Vary: *`.
     VaryAll,
-    /// It states no lifetime and has nothing to validate it by.
+    /// It states no lifetime and cannot be validated.
     NoLifetime,
 }
 
@@ -114,28 +116,28 @@ impl NotStored {
     }
 }
 
-/// What forbids the use of an answer that is no longer fresh.
+/// The restriction on using an answer that is no longer fresh.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Bound {
-    /// Nothing does.
+    /// No restriction.
     #[default]
     None,
-    /// `s-maxage`: only the answer itself may permit it (RFC 9111 §5.2.2.10).
+    /// `s-maxage`: only the answer itself may permit stale use (RFC 9111 §5.2.2.10).
     Shared,
-    /// `must-revalidate`, `proxy-revalidate` or `no-cache`: it is never used.
+    /// `must-revalidate`, `proxy-revalidate` or `no-cache`: stale use is forbidden.
     Always,
 }
 
 /// How long a stored answer may be used, and how.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Freshness {
-    /// Seconds from its origin for which it is fresh.
+    /// Seconds of freshness, counted from its origin.
     pub lifetime: u64,
-    /// Its age in seconds when it came.
+    /// Its age in seconds when it was received.
     pub age: u64,
-    /// It is validated before each use.
+    /// Whether it must be validated before each use.
     pub ask: bool,
-    /// What forbids stale use.
+    /// The restriction on stale use.
     pub bound: Bound,
     /// `stale-while-revalidate`.
     pub stale_while: Option<u64>,
@@ -148,20 +150,20 @@ pub struct Freshness {
 /// What to do with a stored answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Use it; seconds for which it is still fresh, or by which it is stale.
+    /// Use it. The number is the seconds for which it is still fresh, or by which it is stale (negative).
     Use(i64),
     /// Use it, and refresh it meanwhile.
     Refresh(i64),
-    /// Ask first: it is stale.
+    /// Validate it first: it is stale.
     Stale,
-    /// Ask first: the request wants so.
+    /// Validate it first: the request demands that.
     Request,
 }
 
 /// The largest number of seconds (RFC 9111 §1.2.2).
 pub const SECONDS_MAX: u64 = 1 << 31;
 
-/// Reads seconds: digits and nothing else. What does not fit is the largest number.
+/// Reads seconds: digits only. A number that does not fit becomes the largest one.
 pub fn seconds(value: &[u8]) -> Option<u64> {
     if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
         return None;
@@ -173,7 +175,7 @@ pub fn seconds(value: &[u8]) -> Option<u64> {
 /// Reads a date in one of the three forms of RFC 9110 §5.6.7, as seconds since 1970.
 pub fn date(value: &str) -> Option<u64> {
     let value = value.trim();
-    // A form with another zone is no date of HTTP, and neither is one with other letters for GMT.
+    // A date with another zone is not an HTTP date, nor is one with other letters for GMT.
     let zoned = value.ends_with(" GMT");
     let asctime = value.as_bytes().last().is_some_and(u8::is_ascii_digit) && !value.contains(',');
     if !zoned && !asctime {
@@ -194,13 +196,13 @@ fn is_heuristic(status: u16) -> bool {
     matches!(status, 200 | 203 | 204 | 300 | 301 | 308 | 404 | 405 | 410 | 414 | 501)
 }
 
-/// Returns whether the status has no requirements of caches beyond those kept here (RFC 9111 §3).
+/// Returns whether the status has no caching requirements beyond those implemented here (RFC 9111 §3).
 fn is_understood(status: u16) -> bool {
     is_heuristic(status) || matches!(status, 302 | 303 | 307 | 400..=499 | 500..=505)
 }
 
-/// Returns the age of an answer that has come after `delay` seconds (RFC 9111 §4.2.3). Of several values of
-/// `Age` the first counts; one that is no number says nothing (§5.1).
+/// Returns the age of an answer that was received after `delay` seconds (RFC 9111 §4.2.3). The first of
+/// several `Age` values counts; an invalid one is ignored (§5.1).
 fn age(lines: &(impl Lines + ?Sized), now: u64, delay: u64) -> u64 {
     let mut first: Option<Option<u64>> = None;
     lines.each("age", &mut |value| {
@@ -226,7 +228,7 @@ fn lifetime(
         return Some(lifetime);
     }
     let date_of = |name: &str| lines.first(name).and_then(|value| date(&value));
-    // A targeted field takes the place of Expires, too (RFC 9213 §2.2).
+    // A targeted field also overrides Expires (RFC 9213 §2.2).
     if !targeted && lines.has("expires") {
         let (mut several, mut first) = (false, None);
         lines.each("expires", &mut |value| {
@@ -236,7 +238,7 @@ fn lifetime(
         let since = date_of("date").unwrap_or(now);
         return Some(match date_of("expires") {
             Some(until) if !several => until.saturating_sub(since).min(SECONDS_MAX),
-            // Not a date, or two of them: in the past (RFC 9111 §5.3).
+            // An invalid date, or several that differ, count as the past (RFC 9111 §5.3).
             _ => 0,
         });
     }
@@ -250,11 +252,11 @@ fn lifetime(
     if rules.heuristic { tenth().or(rules.lifetime) } else { rules.lifetime }
 }
 
-/// Returns how an answer to GET may be used again, or why it is not stored. `now` is the time in seconds
-/// since 1970, `delay` the seconds from the request to its answer.
+/// Returns how an answer to GET may be reused, or why it is not stored. `now` is the time in seconds since
+/// 1970, `delay` the seconds from the request to its answer.
 ///
 /// # Errors
-/// The answer must not be stored, or storing it is of no use.
+/// The answer must not be stored, or storing it is useless.
 pub fn judge(
     facts: Facts,
     status: u16,
@@ -262,7 +264,7 @@ pub fn judge(
     (now, delay): (u64, u64),
     rules: &Rules,
 ) -> Result<Freshness, NotStored> {
-    // 407 and 426 are of the connection they came on, and mean nothing without lines that are never stored.
+    // 407 and 426 belong to their connection, and are meaningless without lines that are never stored.
     if status < 200 || matches!(status, 206 | 304 | 407 | 426) {
         return Err(NotStored::Status);
     }
@@ -295,7 +297,7 @@ pub fn judge(
     let can_ask = lines.has("etag") || lines.has("last-modified");
     let lifetime = match stated {
         Some(lifetime) => lifetime,
-        // With a lifetime of 0 it is asked for each time.
+        // With a lifetime of 0 it is validated each time.
         None if ask && can_ask => 0,
         None => return Err(NotStored::NoLifetime),
     };
@@ -329,12 +331,13 @@ pub fn judge(
 }
 
 impl Freshness {
-    /// Returns the age `resident` seconds after the answer came.
+    /// Returns the age `resident` seconds after the answer was received.
     pub fn age_after(&self, resident: u64) -> u64 {
         self.age.saturating_add(resident).min(SECONDS_MAX)
     }
 
-    /// Seconds of stale use: what the answer states, else what the route allows, unless that is forbidden.
+    /// Returns the seconds of stale use: those that the answer states, otherwise the route's, unless that is
+    /// forbidden.
     fn permitted(&self, stated: Option<u64>, of_route: u64) -> u64 {
         match self.bound {
             Bound::Always => 0,
@@ -343,7 +346,7 @@ impl Freshness {
         }
     }
 
-    /// Returns what to do with the answer, `resident` seconds after it came.
+    /// Returns what to do with the answer, `resident` seconds after it was received.
     pub fn verdict(&self, resident: u64, asked: &Asked, rules: &Rules) -> Verdict {
         let age = self.age_after(resident);
         let left = i64::try_from(self.lifetime).unwrap_or(0) - i64::try_from(age).unwrap_or(0);
@@ -374,7 +377,8 @@ impl Freshness {
         Verdict::Stale
     }
 
-    /// Returns whether the answer may be used, `resident` seconds after it came, when no other can be had.
+    /// Returns whether the answer may be used if no other is available, `resident` seconds after it was
+    /// received.
     pub fn serves_errors(&self, resident: u64, rules: &Rules) -> bool {
         let age = self.age_after(resident);
         let stale_by = age.saturating_sub(self.lifetime);
@@ -382,7 +386,7 @@ impl Freshness {
             || stale_by < self.permitted(self.stale_if_error, rules.stale_if_error)
     }
 
-    /// Seconds after its arrival for which the answer may be of use without a validation.
+    /// Returns the seconds after its arrival for which the answer may be used without validation.
     pub fn useful_for(&self, rules: &Rules) -> u64 {
         let stale = self
             .permitted(self.stale_while, rules.stale_while)
@@ -391,7 +395,7 @@ impl Freshness {
     }
 }
 
-/// Returns whether a line may be stored: none of a single hop, nor of a message's framing (RFC 9111 §3.1).
+/// Returns whether a line may be stored: not those of a single hop or of a message's framing (RFC 9111 §3.1).
 pub fn is_stored(name: &[u8]) -> bool {
     const NEVER: &[&str] = &[
         "connection",
@@ -411,14 +415,14 @@ pub fn is_stored(name: &[u8]) -> bool {
     !NEVER.iter().any(|never| name.eq_ignore_ascii_case(never.as_bytes()))
 }
 
-/// Returns whether a 304 puts its line of this name in the place of the stored one (RFC 9111 §3.2): not what
-/// describes the stored bytes.
+/// Returns whether a 304 replaces the stored line of this name (RFC 9111 §3.2): not if the line describes the
+/// stored bytes.
 pub fn is_updated(name: &[u8]) -> bool {
     const KEPT: &[&str] = &["content-encoding", "content-md5", "content-range", "etag"];
     is_stored(name) && !KEPT.iter().any(|kept| name.eq_ignore_ascii_case(kept.as_bytes()))
 }
 
-/// Returns whether requests with this method change nothing (RFC 9110 §9.2.1): all others invalidate.
+/// Returns whether requests with this method are safe (RFC 9110 §9.2.1): all others invalidate.
 pub fn is_safe(method: &str) -> bool {
     matches!(method, "GET" | "HEAD" | "OPTIONS" | "TRACE" | "PURGE")
 }

@@ -1,5 +1,5 @@
-//! Everything that the functions of this crate take or return can be named with this crate alone: a program
-//! that depends on it needs no other of the workspace.
+//! Every type that functions of this crate take or return can be named with this crate alone: a program needs
+//! no other crate of the workspace.
 
 use ringroad::net::{TcpListener, TcpStream};
 use ringroad::sim::{Faults, SimConfig};
@@ -96,7 +96,7 @@ fn drivers_are_chosen_and_simulated() {
     assert!(!driver_info().unwrap().driver().as_str().is_empty());
     assert!(choose::probe(DriverName::Poll).is_ok());
     let simulated = Runtime::builder(DriverName::Sim).sim(SimConfig::new(7, Faults::none())).build().unwrap();
-    // A year, in no time.
+    // A year passes at once.
     simulated.block_on(sleep(Duration::from_secs(365 * 24 * 3600))).unwrap();
     simulated.shutdown(PATIENCE).unwrap();
 }

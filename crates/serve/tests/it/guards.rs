@@ -1,4 +1,4 @@
-//! What protects groups of servers behind: checks, ejection, the breaker, requests at once, repeats.
+//! Protection of upstream groups: checks, ejection, the circuit breaker, concurrency limits, retries.
 
 use crate::support::{Client, Site, behind, start, wait_until, write};
 use ringroad_engine::DriverName;
@@ -24,7 +24,7 @@ fn server(name: &'static str) -> (SocketAddr, Arc<AtomicU16>, Arc<AtomicUsize>) 
     (address, status, asked)
 }
 
-/// A group of these servers with these settings, at `/`, and its status.
+/// A group of these servers with these settings at `/`, and its status.
 fn group(driver: DriverName, servers: &str, settings: &str) -> Site {
     let rules = format!(
         r#"
@@ -150,7 +150,7 @@ drivers!(an_answer_that_counts_as_a_failure_is_asked_for_again_elsewhere, |drive
     for _ in 0..4 {
         assert_eq!(client.get("/").text(), "two");
     }
-    // A method that is not idempotent is asked once.
+    // A request with a method that is not idempotent is sent once.
     let statuses: Vec<_> =
         (0..4).map(|_| client.ask("POST", "/", &[("Content-Length", "0")]).status).collect();
     assert!(statuses.contains(&503), "{statuses:?}");

@@ -1,10 +1,9 @@
 //! Commands of one thread over one connection.
 //!
-//! A [`Lane`] has the bytes that are to be sent and the line of commands that wait for their answers. Its
-//! task is spawned by the first command, connects, then sends and receives until the connection ends; the
-//! next command spawns another. INVARIANT: the line has one place for each command that was put into the
-//! lane, in their order, so the next reply belongs to the first place. A command that was given up keeps its
-//! place.
+//! A [`Lane`] has the bytes to be sent, and the queue of commands that wait for their replies. The first
+//! command spawns its task, which connects, then sends and receives until the connection ends; the next
+//! command spawns another. INVARIANT: the queue has one entry for each command that was put into the lane, in
+//! order, so the next reply belongs to the first entry. An abandoned command keeps its entry.
 
 use super::connect::Link;
 use super::error::RedisError;
@@ -26,13 +25,14 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// A wait before connecting again: up to the first after one failure, doubled with each, at most the second.
+/// Bounds of the back-off before reconnecting: up to the first after one failure, doubled with each, at most
+/// the second.
 const BACKOFF: (Nanos, Nanos) = (SECOND / 20, 5 * SECOND);
 
-/// A connection that has answered nothing for so long, and for so many time-outs, is closed.
+/// A connection without a reply for this long, and for this many timeouts, is closed.
 const STUCK: (Duration, u32) = (Duration::from_secs(1), 10);
 
-/// Commands without an answer rest the client: half of at least five within 10 s.
+/// Commands without a reply open the breaker: half of at least five within 10 s.
 const BREAKER: BreakerSettings = BreakerSettings {
     window: 10 * SECOND,
     least: 5,
@@ -51,7 +51,7 @@ thread_local! {
 #[derive(Clone)]
 pub struct Client(Rc<Handle>);
 
-/// The last one that is dropped ends the lane's task.
+/// Ends the lane's task with the last clone.
 struct Handle(Rc<Lane>);
 
 impl Drop for Handle {
@@ -65,7 +65,7 @@ struct Lane {
     redis: Redis,
     is_closed: Cell<bool>,
     state: RefCell<State>,
-    /// What other threads see of it.
+    /// State for other threads.
     seen: Arc<Seen>,
 }
 
@@ -73,7 +73,7 @@ struct State {
     life: Life,
     /// The task is connected.
     is_connected: bool,
-    /// The number of the connection, so that the task of an earlier one ends.
+    /// The number of the connection, by which the task of an earlier one ends.
     run: u64,
     out: Vec<u8>,
     line: VecDeque<Place>,
@@ -86,19 +86,19 @@ struct State {
 
 #[derive(Clone)]
 enum Life {
-    /// Without a connection, and why; not to be connected before then.
+    /// No connection, the reason, and the earliest time of the next attempt.
     Idle(Option<Arc<str>>, Nanos),
     /// A task connects, or is connected.
     Running,
 }
 
-/// A place in the line of commands that wait.
+/// An entry in the queue of commands.
 struct Place {
     since: Nanos,
     slot: Rc<Slot>,
 }
 
-/// Where an answer is put.
+/// The slot for a reply.
 #[derive(Default)]
 struct Slot {
     answer: RefCell<Option<Result<Reply, RedisError>>>,
@@ -150,14 +150,14 @@ impl Client {
         })
     }
 
-    /// Returns the server that it asks.
+    /// Returns the server.
     pub fn redis(&self) -> &Redis {
         &self.0.0.redis
     }
 
-    /// Sends a command: its name and its arguments. It is on its way when this returns, whether the answer
-    /// is awaited or not, and commands are executed in the order of these calls. The answer is an error
-    /// after [`Settings::timeout`](super::Settings::timeout).
+    /// Sends a command: its name and its arguments. It is queued when this returns, even if the answer is
+    /// never awaited, and commands are executed in the order of these calls. The answer is an error after
+    /// [`Settings::timeout`](super::Settings::timeout).
     ///
     /// # Errors
     /// Those of the answer: see [`RedisError`].
@@ -168,14 +168,14 @@ impl Client {
         self.command_within(self.redis().settings().timeout, arguments)
     }
 
-    /// Returns the same with another time, for commands that block: use them on a client [of their
-    /// own](Redis::client_apart).
+    /// Works as [`command`](Self::command) with another timeout, for commands that block: use a client
+    /// [of their own](Redis::client_apart) for them.
     ///
     /// # Errors
     /// As [`command`](Self::command).
     ///
     /// # Panics
-    /// As there.
+    /// Those of that method.
     pub fn command_within<A: AsRef<[u8]>>(&self, span: Duration, arguments: &[A]) -> Answer {
         let lane = &self.0.0;
         let asked = lane.ask(span, arguments);
@@ -214,7 +214,7 @@ impl Lane {
         self.redis.0.watched.now()
     }
 
-    /// Shows other threads what has become of it.
+    /// Publishes the state for other threads.
     fn show(&self, state: &State, now: Nanos) {
         let life = match &state.life {
             Life::Idle(None, _) => SeenLife::Idle,
@@ -242,7 +242,7 @@ impl Lane {
         if state.line.len() >= settings.queue || state.out.len() >= settings.queue_bytes {
             return Err(RedisError::Full);
         }
-        // A server that answers nothing keeps its connection for a while only.
+        // A connection without replies is kept for a while only.
         let patience = STUCK.0.max(settings.timeout * STUCK.1).max(span);
         let oldest = state.line.front().map_or(now, |place| place.since.max(state.received));
         if u128::from(now - oldest.min(now)) > patience.as_nanos() && matches!(state.life, Life::Running) {
@@ -281,7 +281,7 @@ impl Lane {
         }
     }
 
-    /// Ends the connection, and with it every command that waits. Returns how long to wait before the next.
+    /// Ends the connection and every waiting command. Returns the pause before the next connection.
     fn end(&self, why: Arc<str>) -> Nanos {
         let now = self.now();
         let mut state = self.state.borrow_mut();
@@ -302,7 +302,7 @@ impl Lane {
     }
 }
 
-/// The task of one connection. Dropped before its end, as with its runtime, it ends the connection.
+/// The task of one connection. Dropping it early, as with its runtime, ends the connection.
 struct Run {
     lane: Rc<Lane>,
     number: u64,
@@ -317,7 +317,7 @@ impl Drop for Run {
 }
 
 impl Run {
-    /// Returns whether the lane is still this connection's.
+    /// Returns whether the lane still belongs to this connection.
     fn is_current(&self) -> bool {
         let state = self.lane.state.borrow();
         matches!(state.life, Life::Running) && state.run == self.number
@@ -341,7 +341,7 @@ impl Run {
         }
         let mut state = lane.state.borrow_mut();
         if state.failures == 0 && state.line.is_empty() && state.out.is_empty() {
-            // It has answered, and was closed between commands: the next one connects at once.
+            // It has replied, and was closed between commands, so the next command reconnects at once.
             state.life = Life::Idle(None, 0);
             lane.show(&state, lane.now());
         } else {
@@ -380,7 +380,7 @@ impl Run {
         let mut out = std::mem::take(&mut lane.state.borrow_mut().out);
         let written = link.poll_write(&mut out, context);
         {
-            // No command was added meanwhile: sending runs no code of others.
+            // No command was added meanwhile: sending runs no foreign code.
             lane.state.borrow_mut().out = out;
         }
         written?;
@@ -403,11 +403,11 @@ impl Run {
     }
 }
 
-/// An answer that comes. Dropping it gives the answer up, not the command.
+/// A pending answer. Dropping it abandons the answer, not the command.
 #[must_use = "the command was sent, and its result is lost without `await`"]
 pub struct Answer {
     lane: Rc<Lane>,
-    /// Keeps the connection until the answer is there.
+    /// Keeps the connection until the answer has arrived.
     _client: Client,
     slot: Rc<Slot>,
     /// `None` once the breaker has its result.
@@ -445,7 +445,7 @@ impl Future for Answer {
                 Counters::add(&counters.answered);
                 counters.nanos.fetch_add(now - self.since, Ordering::Relaxed);
                 match &answer {
-                    // A script that is not known there is sent next.
+                    // The source of an unknown script is sent next.
                     Err(RedisError::Refused(why)) if !why.starts_with("NOSCRIPT") => {
                         Counters::add(&counters.errors);
                         lane.seen.unanswered(why, now);

@@ -1,4 +1,4 @@
-//! Scripts in Lua, which a server executes as one step.
+//! Lua scripts, which a server executes atomically.
 
 use super::client::{Answer, Client};
 use super::error::RedisError;
@@ -27,14 +27,14 @@ impl Script {
 }
 
 impl Client {
-    /// Executes a script by its name (EVALSHA), which is on its way when this returns. A server that does not
-    /// know it gets its source (EVAL), and knows it from then on.
+    /// Executes a script by its name (EVALSHA). The command is queued when this returns. A server that does
+    /// not know the script gets its source (EVAL), and knows it afterwards.
     ///
     /// # Errors
     /// As [`command`](Client::command).
     ///
     /// # Panics
-    /// As there.
+    /// Those of that method.
     pub fn eval<'a>(
         &self,
         script: &'a Script,

@@ -1,9 +1,9 @@
-//! Messages of channels, over a connection of their own.
+//! Messages of channels, over a separate connection.
 //!
-//! What is wanted is kept apart from the connection ([`Subscriptions`]), so that it is subscribed again on
-//! the next one. [`Subscriber::next`] does the work: it connects, subscribes, receives. Nothing is read ahead
-//! of it, so a reader that is slow is noticed by the server, which ends the connection in the end
-//! (`client-output-buffer-limit`): that is an [`Event::Lost`] like any other.
+//! The subscriptions are kept apart from the connection ([`Subscriptions`]), so that they are repeated on the
+//! next one. [`Subscriber::next`] does the work: it connects, subscribes, receives. Nothing is read ahead, so
+//! the server notices a slow reader, and finally closes the connection (`client-output-buffer-limit`): that
+//! is an [`Event::Lost`] like any other.
 
 use super::Redis;
 use super::connect::Link;
@@ -22,42 +22,42 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// A silent connection is asked for a sign of life after so long, and given up after as long again.
+/// A silent connection is pinged after this time, and closed after the same time again.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// As for commands: up to the first after one failure, doubled with each, at most the second.
+/// Bounds of the back-off: up to the first after one failure, doubled with each, at most the second.
 const BACKOFF: (Nanos, Nanos) = (SECOND / 10, 5 * SECOND);
 
-/// What a subscriber reports.
+/// An event of a subscriber.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Event {
-    /// The server has put this connection on a channel: from here on no message of it is missed. It comes
-    /// again after each [`Event::Lost`].
+    /// The server has subscribed this connection to a channel: from here on no message of it is missed.
+    /// Repeated after each [`Event::Lost`].
     Subscribed {
         /// The channel or the pattern.
         channel: Vec<u8>,
-        /// It is a pattern.
+        /// Whether it is a pattern.
         is_pattern: bool,
     },
-    /// The server has taken this connection off a channel.
+    /// The server has unsubscribed this connection from a channel.
     Unsubscribed {
         /// The channel or the pattern.
         channel: Vec<u8>,
-        /// It is a pattern.
+        /// Whether it is a pattern.
         is_pattern: bool,
     },
     /// A message.
     Message {
         /// The channel that it was published on.
         channel: Vec<u8>,
-        /// The pattern that matched, if it came by one.
+        /// The pattern that matched, if the message came by one.
         pattern: Option<Vec<u8>>,
         /// Its bytes.
         payload: Vec<u8>,
     },
     /// The connection is lost, or could not be made. Messages are missed until the next
-    /// [`Event::Subscribed`]. It is connected again by itself, after a wait.
+    /// [`Event::Subscribed`]. It reconnects automatically, after a pause.
     Lost(RedisError),
 }
 
@@ -75,7 +75,7 @@ pub struct Subscriber {
     wait: Option<time::Sleep>,
 }
 
-/// What a [`Subscriber`] subscribes to. Clones are the same.
+/// The subscriptions of a [`Subscriber`]. Clones refer to the same ones.
 #[derive(Clone)]
 pub struct Subscriptions(Rc<Wanted>);
 
@@ -88,7 +88,7 @@ struct Wanted {
 struct WantedState {
     /// Names, each with whether it is a pattern.
     names: BTreeSet<(bool, Vec<u8>)>,
-    /// Commands that bring the connection to `names`; none without a connection.
+    /// Commands that bring the connection's subscriptions to `names`; empty without a connection.
     changes: Vec<u8>,
     is_connected: bool,
     task: Option<Waker>,
@@ -107,7 +107,7 @@ impl WantedState {
 }
 
 impl Subscriptions {
-    /// Subscribes to a channel. [`Event::Subscribed`] tells when it is in force.
+    /// Subscribes to a channel. [`Event::Subscribed`] reports when it is in force.
     pub fn add(&self, channel: &[u8]) {
         self.change(false, channel, true);
     }
@@ -117,7 +117,7 @@ impl Subscriptions {
         self.change(true, pattern, true);
     }
 
-    /// Ends the subscription to a channel. Messages that are on their way still come.
+    /// Ends the subscription to a channel. Messages in flight still arrive.
     pub fn remove(&self, channel: &[u8]) {
         self.change(false, channel, false);
     }
@@ -176,14 +176,13 @@ impl Subscriber {
         }
     }
 
-    /// Returns the list of what it subscribes to, to add to and to remove from at any time.
+    /// Returns the subscriptions, which can be changed at any time.
     pub fn subscriptions(&self) -> Subscriptions {
         Subscriptions(Rc::clone(&self.wanted))
     }
 
-    /// Waits for the next event. Connects where there is no connection and something is wanted, and goes on
-    /// doing so for as long as it is called: it does not end by itself. A future that is dropped before its
-    /// end loses no event.
+    /// Waits for the next event. Connects if there is no connection and any subscription, and keeps trying
+    /// for as long as it is polled: it never ends. Dropping the future loses no event.
     pub async fn next(&mut self) -> Event {
         loop {
             if let Some(event) = self.ready.pop_front() {
@@ -200,7 +199,7 @@ impl Subscriber {
         }
     }
 
-    /// Connects, after the wait that is due, once something is wanted.
+    /// Connects, after the pause that is due, once there is a subscription.
     async fn connect(&mut self) {
         poll_fn(|context| {
             let mut state = self.wanted.state.borrow_mut();
@@ -245,7 +244,7 @@ impl Subscriber {
         self.ready.push_back(Event::Lost(RedisError::Lost(why)));
     }
 
-    /// Sends changes and receives until there is an event. Receives no more than one piece ahead.
+    /// Sends changes and receives until there is an event. Receives at most one piece ahead.
     fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<Result<(), String>> {
         {
             let mut state = self.wanted.state.borrow_mut();
@@ -260,7 +259,7 @@ impl Subscriber {
             }
             put_command(&mut self.out, &["PING"]);
             let mut silence = time::sleep(SILENCE);
-            // It begins with its first poll.
+            // The timer begins with its first poll.
             let _ = Pin::new(&mut silence).poll(context);
             self.silence = Some(silence);
         }
@@ -282,7 +281,7 @@ impl Subscriber {
     }
 }
 
-/// Returns what a push says; `None` of what is no event, as the answer to a PING.
+/// Converts a push; `None` if it is not an event, such as the answer to a PING.
 fn event(reply: Reply) -> Option<Event> {
     let mut parts = reply.into_array()?.into_iter();
     let kind = parts.next()?.into_bytes()?;

@@ -1,32 +1,32 @@
 //! The head of a CGI answer (RFC 3875 §6): lines of fields, an empty line, then the body.
 //!
-//! It is read strictly, because its lines become lines of an HTTP answer: names are tokens, values have no
+//! The parser is strict, because the lines become lines of an HTTP answer: names are tokens, values have no
 //! control characters, no line is folded.
 
 use std::fmt;
 
-/// Most bytes of a head.
+/// Maximum bytes of a head.
 pub const HEAD_BYTES_MAX: usize = 256 << 10;
-/// Most lines of a head.
+/// Maximum number of lines of a head.
 pub const LINES_MAX: usize = 1000;
 
 /// A CGI head.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// The status: that of `Status`, else 302 where `Location` is there, else 200.
+    /// The status: that of `Status`, else 302 if there is a `Location`, else 200.
     pub status: u16,
     /// The other lines, in their order.
     pub lines: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// Why bytes are no CGI head.
+/// Why bytes are not a CGI head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadHead {
     /// It has more than [`HEAD_BYTES_MAX`] bytes or [`LINES_MAX`] lines.
     TooLong,
-    /// A line is no field.
+    /// A line is not a field.
     Line,
-    /// `Status` is no status from 200 to 599, or there are several that differ.
+    /// `Status` is not a status from 200 to 599, or there are several different ones.
     Status,
 }
 
@@ -42,11 +42,10 @@ impl fmt::Display for BadHead {
 
 impl std::error::Error for BadHead {}
 
-/// Reads the head at the beginning of an answer, and returns it with its length. `None`: its end has not
-/// come.
+/// Parses the head at the beginning of an answer; returns it and its length. `None` if it is incomplete.
 ///
 /// # Errors
-/// The bytes are no head.
+/// The bytes are not a CGI head.
 pub fn head(bytes: &[u8]) -> Result<Option<(Head, usize)>, BadHead> {
     let mut lines = Vec::new();
     let mut status = None;

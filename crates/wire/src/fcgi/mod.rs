@@ -1,10 +1,10 @@
 //! FastCGI 1.0, the web server's side: requests as records, and a responder's records as events.
 //!
-//! A connection is a stream of records. Each has a head of [`HEAD_BYTES`], a content and padding. One request
-//! is in progress on a connection at a time, as PHP serves it. Each has an id of its own ([`Ids`]), so that
-//! what an application sends late for one request is never taken for the answer to the next. Write a request
+//! A connection is a stream of records. Each has a head of [`HEAD_BYTES`], a content and padding. One
+//! request at a time is in progress on a connection, because PHP serves them so. Each request has its own id
+//! ([`Ids`]), so that late output for one request is never taken for the answer to the next. Write a request
 //! with [`begin`], [`Params`] and [`stdin`]; read the answer with [`Responses`]. The bytes of STDOUT begin
-//! with a CGI head, which [`head`] reads.
+//! with a CGI head, which [`head`] parses.
 //!
 //! Sections cited are those of the FastCGI specification 1.0.
 
@@ -16,7 +16,7 @@ use std::fmt;
 
 /// Bytes of a record's head (§3.3): version, type, `u16` id, `u16` content length, padding length, reserved.
 pub const HEAD_BYTES: usize = 8;
-/// Most content bytes of one record.
+/// Maximum content bytes of one record.
 pub const CONTENT_BYTES_MAX: usize = 0xffff;
 const VERSION: u8 = 1;
 const BEGIN_REQUEST: u8 = 1;
@@ -30,15 +30,15 @@ const GET_VALUES_RESULT: u8 = 10;
 const UNKNOWN_TYPE: u8 = 11;
 /// The role that answers HTTP requests (§6.2).
 const RESPONDER: u8 = 1;
-/// The application keeps the connection open behind its answer (§5.1).
+/// The application keeps the connection open after its answer (§5.1).
 const KEEP_CONN: u8 = 1;
 
-/// The ids of a connection's requests, one after another. 0 is the connection's own (§3.3).
+/// The ids of a connection's requests, in sequence. 0 is the connection's own (§3.3).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ids(u16);
 
 impl Ids {
-    /// Returns the next request's: 1 at first, and again behind the last of all.
+    /// Returns the id of the next request: 1 at first, and again after the largest.
     pub fn take(&mut self) -> u16 {
         self.0 = self.0.wrapping_add(1).max(1);
         self.0
@@ -62,7 +62,7 @@ pub fn begin(out: &mut Vec<u8>, id: u16, keep: bool) {
     record(out, id, BEGIN_REQUEST, &[0, RESPONDER, if keep { KEEP_CONN } else { 0 }, 0, 0, 0, 0, 0]);
 }
 
-/// Appends an order to give the request up (§5.4).
+/// Appends a request to abort (§5.4).
 pub fn abort(out: &mut Vec<u8>, id: u16) {
     record(out, id, ABORT_REQUEST, &[]);
 }
@@ -102,21 +102,21 @@ impl Params {
         self.bytes.extend_from_slice(value);
     }
 
-    /// Appends all of them as records, and the end of the stream.
+    /// Appends all of them as records, then the end of the stream.
     pub fn write(&self, out: &mut Vec<u8>, id: u16) {
         records(out, id, PARAMS, &self.bytes);
         record(out, id, PARAMS, &[]);
     }
 }
 
-/// What a responder sends.
+/// An event in the records of a responder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'b> {
     /// Bytes of the answer.
     Stdout(&'b [u8]),
     /// Bytes for the log.
     Stderr(&'b [u8]),
-    /// The request is over. The status is that of the application's process, as of `exit`.
+    /// The request has ended. The status is that of the application's process, as with `exit`.
     End {
         /// The exit status.
         status: u32,
@@ -128,17 +128,17 @@ pub enum Event<'b> {
 /// Whether a request was handled (§5.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// It was.
+    /// It was handled.
     Complete,
-    /// The application serves one request on a connection at a time. The request was not begun.
+    /// The application serves one request at a time on a connection. The request was not begun.
     CannotMultiplex,
     /// The application is out of some resource. The request was not begun.
     Overloaded,
-    /// The application is no responder.
+    /// The application is not a responder.
     UnknownRole,
 }
 
-/// Why a connection is broken: both sides no longer agree where records begin.
+/// Why a connection is broken: both sides disagree about where records begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Broken {
     /// A record of another version.
@@ -149,7 +149,7 @@ pub enum Broken {
     Id(u16),
     /// An END_REQUEST that is too short, or has an unknown protocol status.
     End,
-    /// A record behind END_REQUEST.
+    /// A record after END_REQUEST.
     Behind,
 }
 
@@ -167,7 +167,7 @@ impl fmt::Display for Broken {
 
 impl std::error::Error for Broken {}
 
-/// Reads the records of one answer.
+/// Parses the records of one answer.
 #[derive(Clone, Debug)]
 pub struct Responses {
     id: u16,
@@ -175,7 +175,7 @@ pub struct Responses {
 }
 
 impl Responses {
-    /// Makes the reader's state before the first record of the answer to this request.
+    /// Makes the state of the parser before the first record of the answer to request `id`.
     pub fn new(id: u16) -> Responses {
         Responses { id, over: false }
     }
@@ -185,12 +185,12 @@ impl Responses {
         self.id
     }
 
-    /// Returns whether the request is over.
+    /// Returns whether the request has ended.
     pub fn is_over(&self) -> bool {
         self.over
     }
 
-    /// Returns the next event behind `at`, which moves behind its record. Ends of streams and answers to
+    /// Returns the next event at `at`, and advances `at` past its record. Ends of streams and answers to
     /// management records are skipped. `None`: more bytes are needed.
     ///
     /// # Errors
@@ -198,7 +198,7 @@ impl Responses {
     pub fn next<'b>(&mut self, bytes: &'b [u8], at: &mut usize) -> Result<Option<Event<'b>>, Broken> {
         loop {
             let rest = bytes.get(*at..).unwrap_or_default();
-            // What is wrong is refused at its first byte, before a length is believed.
+            // An invalid record is refused at its first byte, before its length is used.
             match rest.first() {
                 None => return Ok(None),
                 Some(_) if self.over => return Err(Broken::Behind),

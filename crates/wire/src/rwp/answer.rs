@@ -1,14 +1,14 @@
-//! The order of a worker's frames on one stream: RESPONSE, then BODY or SENDFILE, then perhaps TRAILERS, then
-//! no more. On the stream of a WebSocket: WS_ACCEPT, then WS_DATA, then WS_CLOSE; or an answer instead of
-//! WS_ACCEPT, which refuses the session.
+//! The order of a worker's frames on one stream: RESPONSE, then BODY or SENDFILE, then optionally TRAILERS.
+//! On the stream of a WebSocket: WS_ACCEPT, then WS_DATA, then WS_CLOSE; or an answer instead of WS_ACCEPT,
+//! which refuses the session.
 //!
 //! Everything that a worker sends is checked here before it becomes part of an HTTP message: counts, names,
-//! values without CR, LF and NUL, and the credit that it was given.
+//! values without CR, LF and NUL, and the worker's credit.
 
 use super::{BINARY, END, FILE_FOLLOWS, Frame, Kind, TEXT, split_u32};
 use crate::ws::CloseCode;
 
-/// Where an answer is.
+/// State of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Head,
@@ -22,7 +22,7 @@ enum State {
     Over,
 }
 
-/// What each message of a WebSocket costs of the credit beside its bytes, so that empty ones are bounded too.
+/// Credit for each message of a WebSocket in addition to its bytes, so that empty messages are bounded too.
 pub const MESSAGE_COST: u32 = 16;
 
 /// Returns the credit that a message costs.
@@ -30,20 +30,20 @@ pub fn message_cost(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX).saturating_add(MESSAGE_COST)
 }
 
-/// Checks one stream's frames and gives them a meaning.
+/// Checks and decodes the frames of one stream.
 #[derive(Clone, Debug)]
 pub struct Answering {
     state: State,
-    /// Below zero behind a message that was longer than what was left.
+    /// Negative after a message that exceeded the remaining credit.
     credit: i64,
 }
 
-/// What a frame means.
+/// The meaning of a frame.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Answer<'b> {
-    /// An informational answer (1xx but 101): more follows.
+    /// An informational answer (1xx except 101): more follows.
     Informational(u16, HeadLines<'b>),
-    /// The head, and what has come of the body.
+    /// The head, and the received part of the body.
     Head {
         /// 200 to 999.
         status: u16,
@@ -51,53 +51,53 @@ pub enum Answer<'b> {
         lines: HeadLines<'b>,
         /// The first bytes of the body.
         body: &'b [u8],
-        /// Nothing follows.
+        /// Whether it is the whole answer.
         complete: bool,
-        /// The next frame names a file with the body.
+        /// Whether the next frame names a file with the body.
         file: bool,
     },
     /// Bytes of the body, and whether they are the last.
     Body(&'b [u8], bool),
     /// The rest of the body is in this file: offset, length (`u64::MAX`: to its end) and path.
     File(u64, u64, &'b [u8]),
-    /// Lines behind the body, which end it.
+    /// Trailers, which end the body.
     Trailers(HeadLines<'b>),
-    /// The worker gives the request up, with its reason. `unhandled`: it has not begun, so another worker may
-    /// have it.
+    /// The worker abandons the request, with its reason. `unhandled`: it has not begun, so another worker may
+    /// get the request.
     Reset(&'b [u8], bool),
-    /// The worker may be sent so many bytes more.
+    /// The worker may be sent this many more bytes.
     Credit(u32),
     /// The worker accepts the WebSocket, with these lines and this subprotocol (or an empty one).
     Accepted(HeadLines<'b>, &'b str),
-    /// A text that the client is to get.
+    /// A text for the client.
     Text(&'b str),
-    /// Bytes that the client is to get.
+    /// Bytes for the client.
     Binary(&'b [u8]),
     /// The worker closes the WebSocket with this code and reason. Before it has accepted, that refuses it.
     Closed(CloseCode, &'b str),
-    /// A kind of a later version.
+    /// A frame kind of a later version.
     Unknown,
 }
 
-/// Most bytes of a name or a value in the text of a fault.
+/// Maximum bytes of a name or a value in the text of a fault.
 const SHOWN_BYTES: usize = 64;
 
-/// What makes a frame invalid.
+/// Why a frame is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A frame that cannot come here. The sides disagree: the link is broken.
+    /// A frame that is not allowed in this state. The sides disagree: the link is broken.
     Order,
-    /// A payload that is not what its kind says. The link is broken.
+    /// A payload that does not match its kind. The link is broken.
     Form,
-    /// More body than there was credit for. The link is broken.
+    /// More body than the credit allowed. The link is broken.
     Credit,
-    /// A status or a header line that HTTP forbids, or a text that is not UTF-8: which, and why. Only this
+    /// A status or header line that HTTP forbids, or a text that is not UTF-8, with the reason. Only this
     /// request fails.
     Forbidden(Box<str>),
 }
 
 impl Fault {
-    /// Returns whether only this request fails, and the link stays.
+    /// Returns whether only this request fails, and the link stays usable.
     pub fn is_of_the_request(&self) -> bool {
         matches!(self, Fault::Forbidden(_))
     }
@@ -112,7 +112,7 @@ impl Fault {
         Fault::forbidden(format!("the status {status}, which no {kind} may have"))
     }
 
-    /// Names the first of `lines` that HTTP forbids; `None`: there is none.
+    /// Returns the first of `lines` that HTTP forbids, if there is one.
     #[cold]
     fn of_lines(lines: HeadLines<'_>) -> Option<Fault> {
         let (name, value, why) = lines.iter().find_map(|(name, value)| {
@@ -129,7 +129,7 @@ impl Fault {
     }
 }
 
-/// The beginning of a name or a value, without anything that would change the line of a log.
+/// Returns the beginning of a name or a value, without characters that would break a log line.
 fn shown(bytes: &[u8]) -> String {
     match bytes.split_at_checked(SHOWN_BYTES) {
         Some((begin, rest)) if !rest.is_empty() => format!("{}…", begin.escape_ascii()),
@@ -156,22 +156,22 @@ impl Answering {
         Answering { state: State::Head, credit: i64::from(window) }
     }
 
-    /// Returns a WebSocket that the worker has not accepted yet.
+    /// Makes the state of a WebSocket that the worker has not accepted yet.
     pub fn socket(window: u32) -> Answering {
         Answering { state: State::Offered, credit: i64::from(window) }
     }
 
-    /// Returns whether nothing more may come.
+    /// Returns whether the stream has ended.
     pub fn is_over(&self) -> bool {
         self.state == State::Over
     }
 
-    /// Returns whether no head has come.
+    /// Returns whether no head was received.
     pub fn is_unanswered(&self) -> bool {
         matches!(self.state, State::Head | State::Offered)
     }
 
-    /// Notes that the worker was given credit for so many bytes more.
+    /// Records credit for this many more bytes.
     pub fn grant(&mut self, bytes: u32) {
         self.credit = self.credit.saturating_add(i64::from(bytes));
     }
@@ -179,7 +179,7 @@ impl Answering {
     /// Checks a frame of this stream.
     ///
     /// # Errors
-    /// It breaks the protocol, or HTTP.
+    /// The frame violates the protocol, or HTTP.
     pub fn accept<'b>(&mut self, frame: &Frame<'b>) -> Result<Answer<'b>, Fault> {
         if self.state == State::Over {
             return Err(Fault::Order);
@@ -202,7 +202,7 @@ impl Answering {
                 if file && (ends || !body.is_empty()) {
                     return Err(Fault::Form);
                 }
-                // A whole answer in one frame was never waited for: its length is bounded by the frame's.
+                // A complete answer in one frame needs no credit: the frame's limit bounds its length.
                 if !ends {
                     self.spend(body)?;
                 }
@@ -213,7 +213,7 @@ impl Answering {
                 } else {
                     State::Body
                 };
-                // Checked last: the worker is where its frame says, also if what is in it fails the request.
+                // Checked last: the state follows the frame, even if its contents fail the request.
                 if !(200..=999).contains(&frame.aux) {
                     return Err(Fault::of_status(frame.aux, "answer"));
                 }
@@ -247,7 +247,7 @@ impl Answering {
                 if !protocol.iter().all(|byte| is_token(*byte)) {
                     return Err(Fault::forbidden(format!("the subprotocol \"{}\"", shown(protocol))));
                 }
-                // Bytes of a token are ASCII.
+                // The bytes of a token are ASCII.
                 Ok(Answer::Accepted(lines?, str::from_utf8(protocol).unwrap_or_default()))
             }
             Kind::WS_DATA if self.state == State::Socket => {
@@ -305,13 +305,13 @@ impl Answering {
     }
 }
 
-/// Header lines that were checked: names are tokens, values have no CR, LF or NUL.
+/// Checked header lines: names are tokens, values have no CR, LF or NUL.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeadLines<'b>(&'b [u8]);
 
 impl<'b> HeadLines<'b> {
-    /// Reads `u32` length and `u16` count, then as many pairs, all strings joined by NUL; and what is behind.
-    /// Lines that HTTP forbids are an error of their own: where the head ends is known all the same.
+    /// Reads `u32` length and `u16` count, then this many pairs, all strings joined by NUL; returns the rest
+    /// too. Lines that HTTP forbids are a separate error, because the end of the head is known nevertheless.
     fn split(payload: &'b [u8]) -> Result<(Result<HeadLines<'b>, Fault>, &'b [u8]), Fault> {
         let (length, rest) = split_u32(payload).ok_or(Fault::Form)?;
         let (count, rest) = rest.split_first_chunk::<2>().ok_or(Fault::Form)?;
@@ -325,10 +325,10 @@ impl<'b> HeadLines<'b> {
 
     /// Checks `count` lines.
     fn check(self, count: usize) -> Result<HeadLines<'b>, Fault> {
-        // A NUL within a string makes the count wrong, so nothing can pass for a line of its own.
+        // A NUL within a string makes the count wrong, so no string can become two lines.
         let nuls = self.0.iter().filter(|byte| **byte == 0).count();
         if nuls != (2 * count).saturating_sub(1) {
-            // Which one is not known: the NUL has moved what is behind it.
+            // The affected line is unknown: the NUL has shifted the strings after it.
             let what =
                 "header lines with a NUL in a name or a value, or another number of them than was said";
             return Err(Fault::forbidden(what));
@@ -344,14 +344,14 @@ impl<'b> HeadLines<'b> {
         Fault::of_lines(self).map_or(Ok(self), Err)
     }
 
-    /// Returns names and values, in order.
+    /// Returns the names and values, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&'b [u8], &'b [u8])> + use<'b> {
         let mut parts = self.0.split(|byte| *byte == 0);
         let some = !self.0.is_empty();
         std::iter::from_fn(move || if some { Some((parts.next()?, parts.next()?)) } else { None })
     }
 
-    /// Writes lines as a worker does: for workers in Rust, and for tests.
+    /// Writes lines in a worker's format: for workers in Rust, and for tests.
     pub fn put<'a>(out: &mut Vec<u8>, lines: impl IntoIterator<Item = (&'a [u8], &'a [u8])>) {
         let at = out.len();
         out.extend_from_slice(&[0; 6]);
@@ -378,7 +378,7 @@ fn is_break(byte: u8) -> bool {
     matches!(byte, b'\r' | b'\n')
 }
 
-/// RFC 9110 §5.6.2.
+/// Returns whether the byte may be in a token (RFC 9110 §5.6.2).
 fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }

@@ -1,7 +1,7 @@
-//! Values as Python's `marshal` module reads them: version 2, without references and interned strings.
+//! Encoding for Python's `marshal` module: version 2, without references and interned strings.
 //!
-//! One C call in the worker makes the finished dictionary of it, strings and byte strings with their right
-//! types. Only a writer: nothing that a worker sends is read with this.
+//! One C call in the worker makes the finished dictionary of it, with strings and byte strings of the right
+//! types. This is a writer only: no data from a worker is read with it.
 
 /// Appends values.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl Writer<'_> {
         self.0.extend_from_slice(text.as_bytes());
     }
 
-    /// Writes a text with one character for each byte (ISO 8859-1), as WSGI wants it.
+    /// Writes a text with one character for each byte (ISO 8859-1), as WSGI requires.
     pub fn latin1(&mut self, bytes: &[u8]) {
         self.0.push(b'u');
         let at = self.0.len();
@@ -85,7 +85,7 @@ impl Writer<'_> {
         self.0.push(b'N');
     }
 
-    /// A count of values or bytes. Heads are bounded at 64 KiB, so it fits.
+    /// Writes a count of values or bytes. Heads are limited to 64 KiB, so it fits.
     fn count(&mut self, count: usize) {
         self.0.extend_from_slice(&(count as u32).to_le_bytes());
     }

@@ -2,8 +2,9 @@
 //!
 //! A link is a stream of frames. Each has a head of [`HEAD_BYTES`] and a payload of at most
 //! [`PAYLOAD_BYTES_MAX`]. Stream 0 is the link itself; every other number is one request and its answer.
-//! `docs/APP-PROTOCOL.md` describes each kind. Start at [`next`] and [`put`]; [`Answering`] checks the order
-//! of a worker's frames on one stream, [`marshal`] writes request heads as Python reads them fastest.
+//! `docs/APP-PROTOCOL.md` describes each kind. Start at [`next`] and [`put`]. [`Answering`] checks the order
+//! of a worker's frames on one stream. [`marshal`] writes request heads in the form that Python reads
+//! fastest.
 
 mod answer;
 pub mod marshal;
@@ -12,13 +13,13 @@ mod task;
 pub use answer::{Answer, Answering, Fault, HeadLines, MESSAGE_COST, message_cost};
 pub use task::{ANY_SLOT, BadTaskFrame, FORGET, Outcome, TASK_SLOT, TaskFrame};
 
-/// The version that this module speaks.
+/// The version that this module implements.
 pub const VERSION: u8 = 1;
 
 /// Bytes of a frame's head: `u32` length, `u8` kind, `u8` flags, `u16` aux, `u32` stream, all little-endian.
 pub const HEAD_BYTES: usize = 12;
 
-/// Most bytes of a payload. A longer one is a broken link: the length was no length.
+/// Maximum bytes of a payload. A longer one means a broken link: the bytes were not a length.
 pub const PAYLOAD_BYTES_MAX: usize = 16 << 20;
 
 /// Body bytes that each side may send on a stream before it gets credit, unless WELCOME says otherwise.
@@ -29,15 +30,15 @@ pub const END: u8 = 1;
 /// Flag of RESPONSE: the body is a file, which the next frame (SENDFILE) names.
 pub const FILE_FOLLOWS: u8 = 2;
 
-/// What aux of STEP says: the worker reads its control link during the step.
+/// Value of aux in STEP: the worker reads its control link during the step.
 pub const READS: u16 = 1;
 
-/// What aux of WS_DATA says: the message is a text.
+/// Value of aux in WS_DATA: the message is a text.
 pub const TEXT: u16 = 1;
-/// What aux of WS_DATA says: the message is bytes.
+/// Value of aux in WS_DATA: the message is bytes.
 pub const BINARY: u16 = 2;
 
-/// What a frame is. Unknown kinds are skipped by both sides, so that later versions can add some.
+/// The kind of a frame. Both sides skip unknown kinds, so that later versions can add some.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind(pub u8);
 
@@ -82,15 +83,15 @@ impl Kind {
 /// A frame, as a view of received bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'b> {
-    /// What it is.
+    /// The kind.
     pub kind: Kind,
     /// [`END`], [`FILE_FOLLOWS`].
     pub flags: u8,
-    /// A number; the kind says of what.
+    /// A number; its meaning depends on the kind.
     pub aux: u16,
     /// The stream; 0 is the link itself.
     pub stream: u32,
-    /// Its bytes.
+    /// The payload.
     pub payload: &'b [u8],
 }
 
@@ -101,7 +102,7 @@ impl Frame<'_> {
     }
 }
 
-/// A length beyond [`PAYLOAD_BYTES_MAX`]: the two sides no longer agree where frames begin.
+/// A length above [`PAYLOAD_BYTES_MAX`]: the two sides disagree about where frames begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong(pub u32);
 
@@ -113,7 +114,7 @@ impl std::fmt::Display for TooLong {
 
 impl std::error::Error for TooLong {}
 
-/// Returns the next whole frame behind `at`, which moves behind it. `None`: more bytes are needed.
+/// Returns the next complete frame at `at`, and advances `at` past it. `None`: more bytes are needed.
 ///
 /// # Errors
 /// The link is broken.
@@ -136,7 +137,7 @@ pub fn next<'b>(bytes: &'b [u8], at: &mut usize) -> Result<Option<Frame<'b>>, To
     }))
 }
 
-/// Returns how many bytes are missing until the first frame of `bytes` is whole; at least 1.
+/// Returns how many bytes are missing until the first frame of `bytes` is complete; at least 1.
 pub fn missing(bytes: &[u8]) -> usize {
     let Some((head, rest)) = bytes.split_first_chunk::<HEAD_BYTES>() else { return HEAD_BYTES - bytes.len() };
     let [l0, l1, l2, l3, ..] = *head;
@@ -146,14 +147,14 @@ pub fn missing(bytes: &[u8]) -> usize {
 /// Appends a frame.
 ///
 /// # Panics
-/// The payload is longer than [`PAYLOAD_BYTES_MAX`], which is a mistake of the caller.
+/// The payload is longer than [`PAYLOAD_BYTES_MAX`], which is a bug of the caller.
 pub fn put(out: &mut Vec<u8>, kind: Kind, flags: u8, aux: u16, stream: u32, payload: &[u8]) {
     let at = begin(out, kind, flags, aux, stream);
     out.extend_from_slice(payload);
     finish(out, at);
 }
 
-/// Begins a frame; its payload is appended to `out` next: [`finish`] it with what this returns.
+/// Begins a frame. Append its payload to `out`, then call [`finish`] with the returned position.
 pub fn begin(out: &mut Vec<u8>, kind: Kind, flags: u8, aux: u16, stream: u32) -> usize {
     let at = out.len();
     out.extend_from_slice(&[0; 4]);
@@ -175,7 +176,7 @@ pub fn finish(out: &mut [u8], at: usize) {
     }
 }
 
-/// Returns a little-endian `u32` at the beginning of a payload, and what is behind it.
+/// Returns a little-endian `u32` at the beginning of a payload, and the rest.
 pub fn split_u32(payload: &[u8]) -> Option<(u32, &[u8])> {
     let (number, rest) = payload.split_first_chunk::<4>()?;
     Some((u32::from_le_bytes(*number), rest))

@@ -1,22 +1,22 @@
-//! Frames about tasks and messages between workers of one application, as they are received from a worker.
+//! Frames about tasks and messages between workers of one application, as received from a worker.
 
 use super::{Frame, Kind};
 use std::fmt;
 
-/// Set in a slot's number on the wire: it is the slot of a task worker.
+/// Bit of a slot's number on the wire: the slot belongs to a task worker.
 pub const TASK_SLOT: u16 = 0x8000;
-/// Flag of TASK_SUBMIT: no result is wanted.
+/// Flag of TASK_SUBMIT: the submitter wants no result.
 pub const FORGET: u8 = 4;
-/// What aux of TASK_SUBMIT and of TASK says instead of a slot: any, or none.
+/// Value of aux in TASK_SUBMIT and TASK in place of a slot: any, or none.
 pub const ANY_SLOT: u16 = 0xffff;
 
-/// What aux of TASK_DONE and TASK_RESULT says.
+/// Value of aux in TASK_DONE and TASK_RESULT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Outcome {
     /// The payload is the result.
     Done = 0,
-    /// The task raised; the payload is the reason. So it is for all that follow.
+    /// The task raised an exception; the payload is the reason, as for all outcomes below.
     Raised = 1,
     /// It has ended without a result.
     Silent = 2,
@@ -29,7 +29,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Returns the word for it, in metrics and answers.
+    /// Returns its name in metrics and answers.
     pub fn as_str(self) -> &'static str {
         match self {
             Outcome::Done => "done",
@@ -47,34 +47,34 @@ impl Outcome {
 pub enum TaskFrame<'b> {
     /// TASK_SUBMIT.
     Submit {
-        /// The submitter's number, which comes back with the result.
+        /// The submitter's number, which is returned with the result.
         number: u32,
-        /// The task worker that it is for; `None`: any.
+        /// The task worker that must run it; `None`: any.
         slot: Option<u16>,
-        /// No result is wanted.
+        /// Whether no result is wanted.
         forget: bool,
-        /// What it is.
+        /// The task.
         payload: &'b [u8],
     },
     /// TASK_DONE.
     Done {
         /// The number of TASK.
         task: u32,
-        /// How it ended: [`Outcome::Done`], [`Outcome::Raised`] or [`Outcome::Silent`].
+        /// The outcome: [`Outcome::Done`], [`Outcome::Raised`] or [`Outcome::Silent`].
         outcome: Outcome,
-        /// Result or reason.
+        /// The result or the reason.
         payload: &'b [u8],
     },
     /// MESSAGE.
     Message {
         /// The slot of the receiver, with [`TASK_SLOT`] for one of a task worker.
         to: u16,
-        /// What is said.
+        /// The message.
         payload: &'b [u8],
     },
 }
 
-/// A frame that breaks the rules: the worker is replaced.
+/// A frame that violates the protocol: the worker is replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadTaskFrame(&'static str);
 
@@ -87,10 +87,10 @@ impl fmt::Display for BadTaskFrame {
 impl std::error::Error for BadTaskFrame {}
 
 impl<'b> TaskFrame<'b> {
-    /// Reads a frame of the control link; `None`: it is of another kind.
+    /// Parses a frame of the control link; `None` if it is of another kind.
     ///
     /// # Errors
-    /// It breaks the rules.
+    /// It violates the protocol.
     pub fn read(frame: &Frame<'b>) -> Result<Option<TaskFrame<'b>>, BadTaskFrame> {
         let Frame { kind, flags, aux, stream, payload } = *frame;
         Ok(Some(match kind {

@@ -1,5 +1,5 @@
-//! permessage-deflate (RFC 7692) without context takeover: each message is compressed by itself, so that one
-//! compressor serves all connections of a worker and an idle connection holds none.
+//! permessage-deflate (RFC 7692) without context takeover: each message is compressed separately, so that one
+//! compressor serves all connections of a worker, and an idle connection holds none.
 
 use super::error::{Error, Problem};
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
@@ -7,23 +7,23 @@ use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, 
 /// The name in `Sec-WebSocket-Extensions`.
 pub const NAME: &str = "permessage-deflate";
 
-/// What a client offers.
+/// The offer of a client.
 pub const OFFER: &str = "permessage-deflate; server_no_context_takeover; client_no_context_takeover";
 
 /// The end of a flushed deflate stream, which is not sent (RFC 7692 §7.2.1).
 const TAIL: [u8; 4] = [0, 0, 0xff, 0xff];
 
-/// Output grows by so many bytes at a time.
+/// Step size by which the output grows.
 const STEP_BYTES: usize = 8 * 1024;
 
-/// What both sides agreed on.
+/// The agreed parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Agreed {
     /// The window that this side compresses with, as a power of two: 9 to 15.
     pub window_bits: u8,
 }
 
-/// One extension of a list: its name, and its parameters with their values.
+/// Returns the extensions of a list: names, and parameters with their values.
 fn extensions(list: &str) -> impl Iterator<Item = (&str, impl Iterator<Item = (&str, Option<&str>)>)> {
     list.split(',').map(|one| {
         let mut parts = one.split(';').map(str::trim);
@@ -39,12 +39,12 @@ fn extensions(list: &str) -> impl Iterator<Item = (&str, impl Iterator<Item = (&
 fn window_bits(value: Option<&str>) -> Option<u8> {
     let value = value?;
     let bits: u8 = value.parse().ok()?;
-    // No signs and no zeroes before it.
+    // No signs and no leading zeros.
     ((8..=15).contains(&bits) && bits.to_string() == value).then_some(bits)
 }
 
-/// Returns a server's answer to the offers of a client: what is agreed on, and the value of
-/// `Sec-WebSocket-Extensions`. `None`: no offer can be taken.
+/// Returns a server's answer to the offers of a client: the agreed parameters, and the value of
+/// `Sec-WebSocket-Extensions`. `None`: no offer can be accepted.
 pub fn answer(offers: &str) -> Option<(Agreed, String)> {
     'offers: for (name, parameters) in extensions(offers) {
         if name != NAME {
@@ -62,7 +62,7 @@ pub fn answer(offers: &str) -> Option<(Agreed, String)> {
                 ("server_no_context_takeover" | "client_no_context_takeover", None)
                 | ("client_max_window_bits", None) => {}
                 ("client_max_window_bits", value) if window_bits(value).is_some() => {}
-                // A window of 256 bytes is beyond the compressor: another offer may do.
+                // The compressor does not support a window of 256 bytes; another offer may be acceptable.
                 ("server_max_window_bits", value) => match window_bits(value) {
                     Some(bits) if bits >= 9 => (agreed.window_bits, asked) = (bits, Some(bits)),
                     _ => continue 'offers,
@@ -79,7 +79,7 @@ pub fn answer(offers: &str) -> Option<(Agreed, String)> {
     None
 }
 
-/// Returns what a server has made of [`OFFER`]: `Ok(None)` if it took nothing.
+/// Returns the parameters that a server accepted of [`OFFER`]; `Ok(None)` if it accepted nothing.
 ///
 /// # Errors
 /// It agreed to something that was not offered.
@@ -97,12 +97,12 @@ pub fn taken(answer: &str) -> Result<Option<Agreed>, NotOffered> {
             match (name, value) {
                 ("server_no_context_takeover", None) => resets = true,
                 ("client_no_context_takeover", None) => {}
-                // The server's own window, which ours is large enough for.
+                // The server's own window, which ours can inflate.
                 ("server_max_window_bits", value) if window_bits(value).is_some() => {}
                 _ => return Err(NotOffered),
             }
         }
-        // Messages that build on each other cannot be inflated one by one.
+        // Messages that depend on each other cannot be inflated separately.
         if !resets {
             return Err(NotOffered);
         }
@@ -111,14 +111,14 @@ pub fn taken(answer: &str) -> Result<Option<Agreed>, NotOffered> {
     Ok(agreed)
 }
 
-/// A server agreed to an extension, or to parameters of one, that the client has not offered.
+/// A server agreed to an extension or parameter that the client has not offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotOffered;
 
 /// Compresses messages, one after another.
 #[derive(Debug, Default)]
 pub struct Deflater {
-    /// By window bits from 9 on, each made when it is needed.
+    /// By window bits from 9 on; each is made on demand.
     compressors: [Option<Compress>; 7],
 }
 
@@ -135,10 +135,10 @@ impl Deflater {
             out.reserve(STEP_BYTES.min(message.len() - used + 64));
             let before = compressor.total_in();
             let rest = message.get(used..).unwrap_or_default();
-            // It fails only behind the end of a stream, which is never written here.
+            // Fails only after the end of a stream, which is never written here.
             let _ = compressor.compress_vec(rest, out, FlushCompress::Sync);
             used += (compressor.total_in() - before) as usize;
-            // Room that is left says that everything is out.
+            // Remaining room means that all output was written.
             if used == message.len() && out.len() < out.capacity() {
                 break;
             }
@@ -156,10 +156,10 @@ pub struct Inflater {
 }
 
 impl Inflater {
-    /// Appends what `message` inflates to, at most `bytes_max` bytes, to `out`.
+    /// Inflates `message`, at most to `bytes_max` bytes, and appends the result to `out`.
     ///
     /// # Errors
-    /// It is no deflate stream, or inflates to more.
+    /// It is not a deflate stream, or inflates to more.
     pub fn inflate(&mut self, message: &[u8], out: &mut Vec<u8>, bytes_max: usize) -> Result<(), Error> {
         let decompressor = self.decompressor.get_or_insert_with(|| Decompress::new(false));
         decompressor.reset(false);

@@ -1,34 +1,35 @@
-//! Where frames end in bytes that are passed on unread.
+//! Finds the ends of frames in bytes that are forwarded without parsing.
 
 use super::HEAD_BYTES_MAX;
 
-/// Finds the ends of frames in the bytes of one direction, which nothing else reads: a frame of this side's
-/// own may go between two of them.
+/// Finds the ends of frames in the bytes of one direction, which are only forwarded: a frame of this side's
+/// own may be inserted between two of them.
 ///
-/// It does not look whether frames are valid.
+/// It does not validate frames.
 #[derive(Clone, Debug, Default)]
 pub struct FrameEnds {
-    /// The head of a frame as far as it has come.
+    /// The received part of a frame's head.
     head: [u8; HEAD_BYTES_MAX],
     have: usize,
-    /// Bytes of the frame's payload that are still to come.
+    /// Bytes of the frame's payload that are left.
     left: u64,
     closed: bool,
 }
 
 impl FrameEnds {
-    /// Of a connection just upgraded.
+    /// Makes the state of a connection that was just upgraded.
     pub fn new() -> FrameEnds {
         FrameEnds::default()
     }
 
-    /// Whether the next byte begins a frame, and none was a close frame, behind which no frame may come.
+    /// Returns whether the next byte begins a frame, and no close frame has passed, after which none may
+    /// follow.
     pub fn is_between(&self) -> bool {
         self.have == 0 && self.left == 0 && !self.closed
     }
 
-    /// Takes bytes up to the first end of a frame in them, and returns how many these are. `None`: no frame
-    /// ends in them, and all were taken.
+    /// Consumes bytes up to the first end of a frame, and returns their number. `None`: no frame ends in
+    /// them, and all were consumed.
     pub fn next(&mut self, bytes: &[u8]) -> Option<usize> {
         let mut at = 0;
         loop {
@@ -53,14 +54,14 @@ impl FrameEnds {
         }
     }
 
-    /// Takes bytes, all of them.
+    /// Consumes all of the bytes.
     pub fn skip(&mut self, mut bytes: &[u8]) {
         while let Some(taken) = self.next(bytes) {
             bytes = bytes.get(taken..).unwrap_or_default();
         }
     }
 
-    /// Bytes of the payload that a whole head announces.
+    /// Returns the payload length in a complete head.
     fn payload(&self) -> Option<u64> {
         let head = self.head.get(..self.have)?;
         let (first, rest) = head.split_first_chunk::<2>()?;

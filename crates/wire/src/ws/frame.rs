@@ -1,17 +1,17 @@
-//! Frames (RFC 6455 §5): read in pieces where they lie, and written.
+//! Frames (RFC 6455 §5): parsed in pieces and in place, and written.
 //!
-//! [`Frames`] consumes the head of a data frame as soon as it is whole, and then the payload as it comes. A
-//! control frame is consumed whole: until then its bytes are left to the caller, at most 131.
+//! [`Frames`] consumes the head of a data frame as soon as it is complete, then the payload as it arrives. A
+//! control frame is consumed as a whole: until then the caller keeps its bytes, at most 131.
 
 use super::close::CloseCode;
 use super::error::{Error, Problem};
 use super::mask::apply_mask;
 use super::utf8::Utf8;
 
-/// What a frame is.
+/// The opcode of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Opcode {
-    /// More of a message.
+    /// A further fragment of a message.
     Continuation,
     /// A text message begins.
     Text,
@@ -38,7 +38,7 @@ impl Opcode {
     }
 }
 
-/// What a message is.
+/// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// UTF-8, which was checked.
@@ -56,7 +56,7 @@ impl From<Kind> for Opcode {
     }
 }
 
-/// Which side reads.
+/// The side that reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// Expects masked frames.
@@ -65,36 +65,36 @@ pub enum Role {
     Client,
 }
 
-/// What was read.
+/// An event of the parser.
 #[derive(Debug, PartialEq, Eq)]
 pub enum FrameEvent<'a> {
     /// A piece of a message, unmasked; possibly empty.
     Data {
-        /// Of which kind the message is.
+        /// The kind of the message.
         kind: Kind,
         /// The piece.
         bytes: &'a [u8],
-        /// The message is compressed.
+        /// Whether the message is compressed.
         compressed: bool,
-        /// The first piece of its message.
+        /// Whether it is the first piece of its message.
         first: bool,
-        /// The last.
+        /// Whether it is the last piece.
         last: bool,
     },
-    /// To be answered with a pong of the same bytes.
+    /// A ping, to be answered with a pong of the same bytes.
     Ping(&'a [u8]),
-    /// The answer to a ping, or sent without one.
+    /// A pong: the answer to a ping, or sent without one.
     Pong(&'a [u8]),
-    /// The peer closes; nothing is read behind it. `None`: without a code.
+    /// The peer closes; nothing after it is read. `None` if it sent no code.
     Close(Option<(CloseCode, &'a str)>),
 }
 
-/// Most bytes of a frame's head.
+/// Maximum bytes of a frame's head.
 pub const HEAD_BYTES_MAX: usize = 14;
 
 const CONTROL_BYTES_MAX: u64 = 125;
 
-/// The state of reading.
+/// State of the parser.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// The next byte begins a frame.
@@ -109,9 +109,9 @@ enum State {
 /// Reads the frames of one connection.
 #[derive(Debug)]
 pub struct Frames {
-    /// Of the frame's payload, still to come.
+    /// Bytes of the frame's payload that are left.
     left: u64,
-    /// Of the message, as its frames announced.
+    /// Bytes of the message, as its frames announced.
     message_bytes: u64,
     fragments: u32,
     key: [u8; 4],
@@ -119,19 +119,19 @@ pub struct Frames {
     utf8: Utf8,
     role: Role,
     state: State,
-    /// The message that has begun.
+    /// The kind of the present message.
     message: Option<Kind>,
     compressed: bool,
-    /// No piece of the message has been shown.
+    /// Whether no piece of the message was returned yet.
     first: bool,
-    /// The frame is the last of its message.
+    /// Whether the frame is the last of its message.
     fin: bool,
-    /// permessage-deflate was agreed on.
+    /// Whether permessage-deflate was agreed on.
     deflate: bool,
 }
 
 impl Frames {
-    /// Makes the reader of a connection that was just upgraded, on this side.
+    /// Makes the parser of a connection that was just upgraded; `role` is this side's.
     pub fn new(role: Role) -> Frames {
         Frames {
             left: 0,
@@ -150,7 +150,7 @@ impl Frames {
         }
     }
 
-    /// Returns the same, where compressed messages were agreed on.
+    /// Sets whether compressed messages were agreed on.
     #[must_use]
     pub fn deflate(mut self, agreed: bool) -> Frames {
         self.deflate = agreed;
@@ -162,25 +162,25 @@ impl Frames {
         self.state == State::Closed
     }
 
-    /// Returns whether the end of the input is in the middle of a message.
+    /// Returns whether the input ends within a message.
     pub fn is_inside(&self) -> bool {
         self.message.is_some()
     }
 
-    /// Returns how many bytes of the current frame are still to come.
+    /// Returns how many bytes of the present frame are left.
     pub fn left(&self) -> u64 {
         if self.state == State::Payload { self.left } else { 0 }
     }
 
-    /// Returns the next event in `input` from `at` on, which is advanced behind what was used. `None`: more
-    /// is needed; what is left is to be shown again with more behind it.
+    /// Returns the next event in `input` from `at` on, and advances `at` past the used bytes. `None`: more
+    /// bytes are needed; present the rest again with more bytes after it.
     ///
-    /// A message of more than `bytes_max` bytes is refused when a frame announces them, one of more than
-    /// `fragments_max` frames at the frame that is too many. A text that is not compressed is checked as it
-    /// comes; a compressed one has to be checked when it is inflated.
+    /// A message of more than `bytes_max` bytes is refused when a frame announces them, and one of more than
+    /// `fragments_max` frames at the first excess frame. An uncompressed text is checked as it arrives; a
+    /// compressed one must be checked when it is inflated.
     ///
     /// # Errors
-    /// The peer broke a rule; again and again.
+    /// The peer broke a rule. Each further call returns the error again.
     #[inline]
     pub fn next<'a>(
         &mut self,
@@ -353,7 +353,7 @@ struct Head {
 }
 
 impl Head {
-    /// `None`: not all of it is there.
+    /// Parses a head; `None` if it is incomplete.
     #[inline]
     fn parse(input: &[u8]) -> Result<Option<Head>, Problem> {
         let Some((&[first, second], mut rest)) = input.split_first_chunk::<2>() else { return Ok(None) };
@@ -398,7 +398,7 @@ impl Head {
     }
 }
 
-/// Writes the head of a frame with a payload of so many bytes, which is to follow; masked with `mask` if
+/// Writes the head of a frame with a payload of this many bytes, which must follow; masked with `mask` if
 /// there is one. `compressed` sets the bit of permessage-deflate.
 #[inline]
 pub fn put_head(
@@ -427,7 +427,7 @@ pub fn put_head(
     }
 }
 
-/// Writes a whole frame, the only one of its message.
+/// Writes a complete frame, the only one of its message.
 #[inline]
 pub fn put_frame(out: &mut Vec<u8>, opcode: Opcode, payload: &[u8], mask: Option<[u8; 4]>) {
     put_frame_as(out, opcode, true, false, payload, mask);
@@ -452,8 +452,8 @@ pub fn put_frame_as(
     }
 }
 
-/// Writes a close frame. A code that must not be sent goes as a frame without one; a reason is cut to 123
-/// bytes, between characters.
+/// Writes a close frame. With a code that must not be sent, the frame is empty. A reason is cut to 123 bytes,
+/// between characters.
 pub fn put_close(out: &mut Vec<u8>, code: CloseCode, reason: &str, mask: Option<[u8; 4]>) {
     let mut payload = Vec::with_capacity(125);
     if code.may_be_sent() {
@@ -464,7 +464,7 @@ pub fn put_close(out: &mut Vec<u8>, code: CloseCode, reason: &str, mask: Option<
     put_frame(out, Opcode::Close, &payload, mask);
 }
 
-/// Returns the last place between characters of `text` that is not behind `most`.
+/// Returns the last character boundary of `text` at or before `most`.
 fn cut_at(text: &str, most: usize) -> usize {
     let most = most.min(text.len());
     (0..=most).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)

@@ -25,17 +25,17 @@ fn base64(bytes: &[u8]) -> String {
     text
 }
 
-/// Returns the value of `Sec-WebSocket-Accept` that answers this `Sec-WebSocket-Key`.
+/// Returns the value of `Sec-WebSocket-Accept` for this `Sec-WebSocket-Key`.
 pub fn accept_key(key: &str) -> String {
     base64(&sha1(&[key.as_bytes(), GUID].concat()))
 }
 
-/// Returns the value of `Sec-WebSocket-Key` of these bytes, which are chosen at random.
+/// Returns the value of `Sec-WebSocket-Key` for these random bytes.
 pub fn key_of(random: [u8; 16]) -> String {
     base64(&random)
 }
 
-/// Returns whether a `Sec-WebSocket-Key` is one: 16 bytes in base64.
+/// Returns whether a `Sec-WebSocket-Key` is valid: 16 bytes in base64.
 pub fn is_key(key: &str) -> bool {
     let digits = key.strip_suffix("==").unwrap_or_default();
     digits.len() == 22 && digits.bytes().all(|byte| BASE64.contains(&byte))
@@ -51,8 +51,8 @@ pub fn protocols(list: &str) -> impl Iterator<Item = &str> {
     list.split(',').map(str::trim).filter(|name| !name.is_empty())
 }
 
-/// Returns whether a page of `origin` is of the same site as a server asked for as `authority`: the same
-/// host, and the same port where both name one or the scheme's stands for it.
+/// Returns whether a page of `origin` belongs to the same site as a server requested as `authority`: the same
+/// host, and the same port, where a missing port is the scheme's default.
 pub fn is_same_origin(origin: &str, authority: &str) -> bool {
     let Some((scheme, site)) = origin.split_once("://") else { return false };
     let port = match scheme {

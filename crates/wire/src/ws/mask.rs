@@ -1,7 +1,7 @@
 //! The mask of a client's frames (RFC 6455 §5.3).
 
-/// Applies the mask `key` to `bytes` in place. `phase` is how many bytes of the payload came before, modulo
-/// 4; the phase behind these bytes is returned. Applied twice the bytes are as before.
+/// Applies the mask `key` to `bytes` in place. `phase` is the number of preceding payload bytes, modulo 4;
+/// the phase after these bytes is returned. Applied twice, it restores the bytes.
 #[inline]
 pub fn apply_mask(bytes: &mut [u8], key: [u8; 4], phase: u8) -> u8 {
     let phase = phase & 3;
@@ -9,7 +9,7 @@ pub fn apply_mask(bytes: &mut [u8], key: [u8; 4], phase: u8) -> u8 {
     turned.rotate_left(usize::from(phase));
     let word = u64::from(u32::from_ne_bytes(turned));
     let word = word | word << 32;
-    // Eight bytes a step: the compiler makes vector instructions of it.
+    // Eight bytes per step: the compiler makes vector instructions of this.
     let (words, rest) = bytes.as_chunks_mut::<8>();
     for chunk in words {
         *chunk = (u64::from_ne_bytes(*chunk) ^ word).to_ne_bytes();

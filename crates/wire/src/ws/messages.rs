@@ -46,11 +46,11 @@ pub enum Event<'a> {
         /// What it says.
         bytes: &'a [u8],
     },
-    /// To be answered with a pong of the same bytes.
+    /// A ping, to be answered with a pong of the same bytes.
     Ping(&'a [u8]),
-    /// The answer to a ping, or sent without one.
+    /// A pong: the answer to a ping, or sent without one.
     Pong(&'a [u8]),
-    /// The peer closes; nothing is read behind it. `None`: without a code.
+    /// The peer closes; nothing after it is read. `None` if it sent no code.
     Close(Option<(CloseCode, &'a str)>),
 }
 
@@ -63,12 +63,12 @@ pub struct Messages {
 }
 
 impl Messages {
-    /// Makes the reader of a connection that was just upgraded, on this side.
+    /// Makes the reader of a connection that was just upgraded; `role` is this side's.
     pub fn new(role: Role, limits: Limits) -> Messages {
         Messages { frames: Frames::new(role), limits, partial: Vec::new() }
     }
 
-    /// Returns the same, where this was agreed on.
+    /// Sets the agreed compression.
     #[must_use]
     pub fn deflate(mut self, agreed: Option<Agreed>) -> Messages {
         self.frames = self.frames.deflate(agreed.is_some());
@@ -80,17 +80,17 @@ impl Messages {
         self.frames.is_closed()
     }
 
-    /// Returns how many bytes are held of a message that has begun.
+    /// Returns the bytes held of an incomplete message.
     pub fn held(&self) -> usize {
         self.partial.len()
     }
 
-    /// Returns the next event in `input` from `at` on, which is advanced behind what was used. `None`: more
-    /// is needed; what is left, at most 131 bytes, is to be shown again with more behind it. Input is
-    /// unmasked where it lies.
+    /// Returns the next event in `input` from `at` on, and advances `at` past the used bytes. `None` means
+    /// that more bytes are needed; present the rest, at most 131 bytes, again with more bytes after it. Input
+    /// is unmasked in place.
     ///
     /// # Errors
-    /// The peer broke a rule or a limit; again and again.
+    /// The peer broke a rule or a limit. Each further call returns the error again.
     #[inline]
     pub fn next<'a>(
         &mut self,

@@ -1,9 +1,9 @@
 //! WebSocket (RFC 6455) and permessage-deflate (RFC 7692) without I/O: bytes in, events out.
 //!
-//! [`Frames`] reads frames of one connection and keeps no payload: a message comes in pieces, unmasked where
-//! they lie. [`Messages`] joins the pieces, inflates them and holds them to the [`Limits`]; a message that
-//! arrives whole is not copied. [`FrameEnds`] only finds where frames end. [`put_frame`] writes.
-//! [`handshake`] has the header values of the upgrade, [`deflate`] the compression.
+//! [`Frames`] parses the frames of one connection and keeps no payload: a message is returned in pieces,
+//! unmasked in place. [`Messages`] joins the pieces, inflates them and enforces the [`Limits`]; a message
+//! that arrives in one piece is not copied. [`FrameEnds`] only finds the ends of frames. [`put_frame`]
+//! writes. [`handshake`] has the header values of the upgrade, [`deflate`] the compression.
 //!
 //! ```
 //! use ringroad_wire::ws::{Event, Limits, Messages, Opcode, Role, Scratch, put_frame};
@@ -19,7 +19,7 @@
 //! # Ok::<(), ringroad_wire::ws::Error>(())
 //! ```
 //!
-//! Left to others: deadlines, pings on time, the order of the closing handshake, queues.
+//! Left to the caller: deadlines, timely pings, the order of the closing handshake, queues.
 
 mod close;
 pub mod deflate;

@@ -1,7 +1,6 @@
-//! UTF-8 that is cut anywhere: each piece is checked as it comes, so that a text is refused at its first
-//! wrong byte.
+//! Checks fragmented UTF-8 piece by piece, so that a text is refused at its first invalid byte.
 
-/// Checks a text in pieces. Keeps the beginning of a character that was cut.
+/// Checks a text in pieces. Keeps the beginning of an incomplete character.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Utf8 {
     cut: [u8; 3],
@@ -13,10 +12,10 @@ pub struct Utf8 {
 pub struct NotUtf8;
 
 impl Utf8 {
-    /// Takes the next piece.
+    /// Checks the next piece.
     ///
     /// # Errors
-    /// No text begins like this.
+    /// The text is invalid, whatever follows.
     #[inline]
     pub fn feed(&mut self, bytes: &[u8]) -> Result<(), NotUtf8> {
         let rest = if self.len == 0 { bytes } else { self.complete(bytes)? };
@@ -36,7 +35,7 @@ impl Utf8 {
         self.len == 0
     }
 
-    /// Joins the kept beginning of a character with the bytes behind it; returns what comes behind that.
+    /// Completes the kept beginning of a character with the next bytes; returns the rest.
     fn complete<'a>(&mut self, bytes: &'a [u8]) -> Result<&'a [u8], NotUtf8> {
         let kept = usize::from(self.len);
         let mut joined = [0_u8; 4];
@@ -48,7 +47,7 @@ impl Utf8 {
         let joined = joined.get(..end).unwrap_or_default();
         let whole = match str::from_utf8(joined) {
             Ok(_) => end,
-            // The first character is whole; what is behind it is looked at with the rest.
+            // The first character is complete; the bytes after it are checked with the rest.
             Err(why) if why.valid_up_to() > 0 => why.valid_up_to(),
             Err(why) if why.error_len().is_some() => return Err(NotUtf8),
             Err(_) => {
@@ -57,7 +56,7 @@ impl Utf8 {
             }
         };
         self.len = 0;
-        // `whole > kept`, since the kept bytes are no character by themselves.
+        // `whole > kept`, since the kept bytes are not a complete character.
         Ok(bytes.get(whole - kept..).unwrap_or_default())
     }
 

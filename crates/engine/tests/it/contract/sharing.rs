@@ -1,5 +1,5 @@
-//! Sockets that several descriptors share: their mode is common to all, and no driver may depend on what
-//! others do to it.
+//! Sockets shared by several descriptors: they have one mode, and no driver may depend on what others do to
+//! it.
 
 use crate::peer::anywhere;
 use crate::support::{Case, alone, run, watched};
@@ -18,14 +18,14 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-/// The drivers that a listener can be shared between.
+/// The drivers that can share a listener.
 const REAL: [Case; 6] =
     [Case::Epoll, Case::Poll, Case::Select, Case::Threads, Case::IoUring, Case::IoUringPlain];
 
-/// Far beyond what any timer of a millisecond needs.
+/// Far above the time that a timer of a millisecond needs.
 const STANDS_STILL: Duration = Duration::from_secs(60);
 
-/// A runtime on a thread of its own that greets every client of a listener.
+/// A runtime on its own thread that greets every client of a listener.
 struct Greeter {
     case: Case,
     remote: Remote,
@@ -33,7 +33,7 @@ struct Greeter {
 }
 
 impl Greeter {
-    /// Returns once it has taken the listener over.
+    /// Returns once it has taken over the listener.
     fn start(case: Case, listener: net::TcpListener) -> Greeter {
         let (tell, told) = mpsc::channel();
         let thread = thread::spawn(move || {
@@ -55,7 +55,7 @@ impl Greeter {
         Greeter { case, remote: told.recv().unwrap(), thread }
     }
 
-    /// Panics if no timer of this runtime runs any more.
+    /// Panics if the timers of this runtime do not run.
     fn ticks(&self) {
         let (tell, told) = mpsc::channel();
         let asked = self.remote.spawn(move || async move {
@@ -77,7 +77,8 @@ thread_local! {
     static CANCELLER: std::cell::Cell<Option<Canceller>> = const { std::cell::Cell::new(None) };
 }
 
-// One of them may be select. It takes descriptors below 1,024, and beside a crowd it would find none.
+// One of them may be select. It needs descriptors below 1,024, which concurrent tests with many connections
+// may hold.
 cases!(two_runtimes_share_one_listener_whatever_their_drivers_are, real, |case| alone(None, || watched(
     case,
     |case, _| {
@@ -86,13 +87,13 @@ cases!(two_runtimes_share_one_listener_whatever_their_drivers_are, real, |case| 
             let ours = net::TcpListener::bind(anywhere()).unwrap();
             let address = ours.local_addr().unwrap();
             let theirs = ours.try_clone().unwrap();
-            // In this order: the second may change a mode of the socket that the first depends on.
+            // In this order, because the second may change a mode of the socket that the first depends on.
             let greeters = [Greeter::start(case, ours), Greeter::start(other, theirs)];
             for _ in 0..CLIENTS {
                 let mut greeting = String::new();
                 net::TcpStream::connect(address).unwrap().read_to_string(&mut greeting).unwrap();
                 assert_eq!(greeting, "welcome");
-                // One of them has the client, the other one saw it go.
+                // One of them has accepted the client; the other saw the readiness pass.
                 greeters.iter().for_each(Greeter::ticks);
             }
             let greeted: u64 = greeters.into_iter().map(Greeter::stop).sum();
@@ -101,7 +102,7 @@ cases!(two_runtimes_share_one_listener_whatever_their_drivers_are, real, |case| 
     }
 )));
 
-/// The runtime goes on while this waits.
+/// The runtime continues while this waits.
 async fn waits(operation: impl Future) {
     match select(pin!(operation), pin!(sleep(Duration::from_millis(5)))).await {
         Either::Left(_) => panic!("there was nothing to do"),
@@ -123,13 +124,13 @@ cases!(a_stream_that_another_descriptor_makes_blocking_stops_no_runtime, real, |
         let mut stream = TcpStream::from_std(socket).unwrap();
         shared.set_nonblocking(false).unwrap();
         waits(stream.recv()).await;
-        // So many that nothing says the socket is empty now.
+        // So many that the socket is not known to be empty now.
         std::io::Write::write_all(&mut &peer, b"1234").unwrap();
         let mut four = Vec::new();
         four.reserve_exact(4);
         assert_eq!(stream.recv_into(four).await.0.unwrap(), 4);
         waits(stream.recv()).await;
-        // More than there is room for.
+        // More than fits.
         let (_, mut writer) = stream.split();
         let mut all = Box::pin(writer.write_all(vec![7; 32 << 20]));
         waits(&mut all).await;
@@ -164,7 +165,7 @@ cases!(a_socket_of_datagrams_that_another_descriptor_makes_blocking_stops_no_run
     }
 ));
 
-/// Whether an operation on this socket would wait.
+/// Returns whether an operation on this socket would wait.
 fn blocks(socket: impl AsFd) -> bool {
     // SAFETY: fcntl(2) with the number of an open descriptor.
     let flags = unsafe { libc::fcntl(socket.as_fd().as_raw_fd(), libc::F_GETFL) };

@@ -1,12 +1,12 @@
-//! A connection that speaks HTTP/2: its task, which reads frames, begins requests and sends.
+//! A connection that uses HTTP/2: its task, which reads frames, begins requests and sends.
 //!
-//! One task drives the `h2` crate's connection ([`Task`]). A request with an answer that is ready at once is
-//! answered there, so that requests that came together are answered with one send. Any other request gets a
+//! One task drives the `h2` crate's connection ([`Task`]). If the answer to a request is ready at once, it is
+//! sent there, so that requests that arrived together are answered with one send. Any other request gets a
 //! task of its own ([`stream`]). Start at [`serve`].
 //!
-//! INVARIANT: a stream counts ([`Connection::alive`]) from its head to the end of its handler and of its
-//! answer's last byte, whatever the client does: [`Life`] is dropped with the last of them. Only the limit
-//! ([`Connection::is_full`]) does not count an answer when all of it is on the way to the socket.
+//! INVARIANT: a stream counts ([`Connection::alive`]) from its head until its handler has ended and the last
+//! byte of its answer was sent, whatever the client does: [`Life`] is dropped with the last of them. Only the
+//! limit ([`Connection::is_full`]) does not count an answer that is completely on the way to the socket.
 
 mod places;
 mod request;
@@ -39,23 +39,23 @@ use std::time::Duration;
 /// Largest window (RFC 9113 §6.9.1).
 const WINDOW_MAX: u32 = (1 << 31) - 1;
 
-/// What is held of reset streams, so that frames on their way to them are understood.
+/// How long reset streams are remembered, so that frames on their way to them are accepted.
 const RESET_REMEMBERED: Duration = Duration::from_secs(1);
 
-/// Reset streams that were never looked at; more of them at a time is an attack (CVE-2023-44487).
+/// Maximum number of reset streams that were never accepted; more at a time is an attack (CVE-2023-44487).
 const RESET_WAITING_MAX: usize = 20;
 
-/// What the small DATA frames of one turn may cost in the `h2` crate, twice: 256 bytes each.
+/// Twice what the small DATA frames of one turn may cost in the `h2` crate, which counts 256 bytes for each.
 const DATA_FRAME_BUDGET: usize = 128 * 1024;
 
-/// What a connection's task and those of its streams have in common.
+/// State that a connection's task and its streams share.
 pub(super) struct Connection {
     guard: SeatGuard,
     settings: Arc<Http2>,
     line: Rc<Line<Transport>>,
     traffic: Rc<Traffic>,
     alive: Cell<u32>,
-    /// Bytes of the heads of requests that wait.
+    /// Bytes of the heads of waiting requests.
     heads: Cell<usize>,
     /// Answers that are being sent.
     sending: RefCell<Vec<Sending>>,
@@ -63,7 +63,7 @@ pub(super) struct Connection {
     streams: RefCell<Vec<Weak<stream::Clock>>>,
     /// Streams that carry another protocol.
     tunnels: Cell<u32>,
-    /// Requests since the last turn, so that an idle time begins again.
+    /// Requests since the last turn, which restart the idle time.
     begun: Cell<bool>,
 }
 
@@ -79,7 +79,7 @@ impl Life {
         Life { connection: Rc::clone(connection), head: Cell::new(0) }
     }
 
-    /// It holds a head of so many bytes while it waits.
+    /// Records that it holds a head of `bytes` while it waits.
     fn hold_head(&self, bytes: usize) {
         let heads = &self.connection.heads;
         heads.set(heads.get() + bytes - self.head.replace(bytes));
@@ -95,21 +95,22 @@ impl Drop for Life {
     }
 }
 
-/// An answer that is given to the machine and not gone yet.
+/// An answer that the HTTP/2 machine has, and that is not sent completely.
 struct Sending {
     stream: SendStream<Part>,
     progress: Rc<Progress>,
     watched: Option<Box<Watched>>,
-    /// Of [`Progress::moved`], at the last look, and the second of that.
+    /// [`Progress::moved`] at the last check, and the second in which it last changed.
     moved: u64,
     since: u32,
-    /// The second it was given to the machine in.
+    /// The second in which the machine got it.
     begun: u32,
     _life: Life,
 }
 
 impl Sending {
-    /// Gives it up: its receiver takes too long. Its parts are dropped, and with the last of them it is over.
+    /// Gives the answer up: its receiver is too slow. Its parts are dropped, and the stream ends with the
+    /// last one.
     fn give_up(&mut self, worker: &Worker) {
         add(&worker.counts().timed_out, 1);
         if let Some(mut watched) = self.watched.take() {
@@ -144,20 +145,20 @@ impl Connection {
             return false;
         }
         let on_their_way = self.sending.borrow().iter().filter(|answer| answer.progress.is_idle()).count();
-        // The same of a tunnel that has ended its side: the client may have ended the other just now. The
-        // machine counts those that it has not, and here only so many more are let in.
+        // The same for a tunnel that has ended its side: the client may have ended the other side just now.
+        // The machine counts those that it still has, and only that many more are admitted here.
         let finishing = (self.traffic.finishing.get() as usize).min(most);
         alive - on_their_way - finishing >= most
     }
 
-    /// Bytes that the client may send ahead: of bodies, and of each tunnel.
+    /// Returns how many bytes the client may send ahead, for bodies and for each tunnel.
     fn window(&self) -> u64 {
         let settings = &self.settings;
         let held = u64::from(self.tunnels.get()) * u64::from(settings.stream_window);
         u64::from(settings.connection_window.max(65_535)) + held
     }
 
-    /// Has an answer watched until all of it has gone.
+    /// Watches an answer until all of it was sent.
     fn send(
         &self,
         stream: SendStream<Part>,
@@ -171,7 +172,7 @@ impl Connection {
         self.traffic.changed.set(true);
     }
 
-    /// Forgets answers that have gone; how many, and of how many all has gone.
+    /// Removes answers that have ended. Returns how many of them were sent completely.
     fn settle_sent(&self) -> u32 {
         if !self.traffic.changed.replace(false) {
             return 0;
@@ -185,7 +186,7 @@ impl Connection {
             }
         }
         let mut complete = 0;
-        // Handlers that are told may do anything.
+        // Callbacks may run any code.
         for answer in over {
             let is_cut = answer.progress.is_cut();
             complete += u32::from(!is_cut);
@@ -197,7 +198,7 @@ impl Connection {
         complete
     }
 
-    /// Returns how an answer ended that was not sent.
+    /// Returns the outcome of an answer that was not sent.
     fn why_cut(&self) -> Outcome {
         match self.worker().seats.verdict(self.seat()) {
             Verdict::Overdue(_) => Outcome::TooSlow,
@@ -206,7 +207,7 @@ impl Connection {
         }
     }
 
-    /// Looks at the deadlines of streams; `passed` seconds since the last time.
+    /// Checks the deadlines of streams; `passed` is the number of seconds since the last check.
     fn pass_seconds(&self, passed: u32) {
         let worker = self.worker();
         let (now, stall) = (worker.now(), worker.seats.deadlines().send_stall);
@@ -229,9 +230,9 @@ impl Connection {
         });
     }
 
-    /// Gives up the answers that have waited for flow control for a whole window of the least rate, which the
-    /// connection has not reached. False: there are none, or the socket itself takes nothing, and then the
-    /// connection is to end.
+    /// Gives up the answers that have waited for flow control for a whole window of the minimum rate, which
+    /// the connection has not reached. Returns `false` if there are none, or if the socket itself takes
+    /// nothing; the connection is to end then.
     fn give_up_slow(&self) -> bool {
         if !self.line.flushed.get() {
             return false;
@@ -249,13 +250,13 @@ impl Connection {
         given_up
     }
 
-    /// Returns whether a stream has a deadline that runs.
+    /// Returns whether a stream has a running deadline.
     fn is_watched(&self) -> bool {
         !self.sending.borrow().is_empty() || !self.streams.borrow().is_empty()
     }
 }
 
-/// Serves a connection of which `early` was received, from `at` on not used.
+/// Serves a connection from which `early` was received; its bytes from `at` on are not used yet.
 pub(super) async fn serve(guard: SeatGuard, stream: Transport, mut early: Vec<u8>, at: usize) {
     early.drain(..at.min(early.len()));
     let worker = Rc::clone(&guard.worker);
@@ -281,7 +282,7 @@ pub(super) async fn serve(guard: SeatGuard, stream: Transport, mut early: Vec<u8
     connection.settle_sent();
     match ended {
         Ended::InOrder => linger(&connection).await,
-        // What was accepted is not sent to a client that is gone, or takes nothing.
+        // Accepted data is dropped: the client has left, or takes nothing.
         Ended::Broken => line.io.borrow_mut().discard(),
     }
 }
@@ -293,8 +294,8 @@ enum Ended {
     Broken,
 }
 
-/// Ends as an HTTP/1 connection does: our side first, and then what the client still sends is thrown away
-/// for a while, so that it gets to read the last frames.
+/// Ends as an HTTP/1 connection does: shuts our side down, then drops input for a while, so that the client
+/// reads the last frames.
 async fn linger(connection: &Connection) {
     let (worker, seat) = (connection.worker(), connection.seat());
     worker.begin_end(seat);
@@ -302,12 +303,12 @@ async fn linger(connection: &Connection) {
     if io.borrow_mut().get_mut().shutdown(Shutdown::Write).is_err() {
         return;
     }
-    // No more than it may have sent before it can have read the last frames.
+    // The client cannot have sent more before it could read the last frames.
     let most = connection.window() + HEARD_BYTES_MAX;
     hear_out(worker, seat, most, |context| io.borrow_mut().get_mut().poll_recv(context)).await;
 }
 
-/// From the preface to the end.
+/// Runs the connection from the preface to its end.
 async fn run(connection: &Rc<Connection>, pipe: Pipe<Transport>) -> Ended {
     let worker = connection.worker();
     worker.seats.set(connection.seat(), Waits::Head, worker.now());
@@ -369,7 +370,7 @@ async fn run(connection: &Rc<Connection>, pipe: Pipe<Transport>) -> Ended {
     poll_fn(|context| task.turn(context)).await
 }
 
-/// Tells of a connection that the client has broken.
+/// Reports a connection on which the client broke the protocol.
 fn tell_broken(connection: &Connection, why: &::h2::Error) {
     if let Some(code) = why.reason()
         && why.is_go_away()
@@ -387,21 +388,21 @@ struct Task {
     connection: Rc<Connection>,
     machine: Machine<Pipe<Transport>, Part>,
     requests_left: u32,
-    /// GOAWAY has been asked for: the streams there are come to their end.
+    /// Whether GOAWAY was requested: present streams are completed.
     leaving: bool,
-    /// And with it the connection.
+    /// Whether the connection was ended for misbehaviour (`ENHANCE_YOUR_CALM`).
     calmed: bool,
-    /// What the seat says.
+    /// What the seat records.
     waits: Option<Waits>,
-    /// The last second that deadlines were looked at.
+    /// The second in which deadlines were last checked.
     second: u32,
-    /// The last sweep that was seen.
+    /// The last sweep that was handled.
     sweep: u32,
     stop_waiter: Option<u64>,
     second_waiter: Option<u64>,
-    /// Tunnels that the connection's window has room for.
+    /// The number of tunnels for which the connection's window has room.
     tunnels: u32,
-    /// Of the traffic, as far as it is accounted for.
+    /// Traffic that is already accounted for.
     moved: u64,
     pieces: u32,
     frames: u64,
@@ -410,7 +411,7 @@ struct Task {
 }
 
 impl Task {
-    /// One turn: requests that have come are begun, what there is to be sent is, and the books are kept.
+    /// Runs one turn: begins received requests, sends, and updates the accounting.
     fn turn(&mut self, context: &mut Context<'_>) -> Poll<Ended> {
         let connection = Rc::clone(&self.connection);
         let (worker, line) = (connection.worker(), &*connection.line);
@@ -424,7 +425,7 @@ impl Task {
             self.leave();
         }
         if self.sweep != worker.sweeps() {
-            // The waiter is used up, also where the second is the same as at the last sweep.
+            // The waiter is used up, even if this is the same second as at the last sweep.
             (self.sweep, self.second_waiter) = (worker.sweeps(), None);
             let now = worker.now();
             connection.pass_seconds(now.saturating_sub(std::mem::replace(&mut self.second, now)));
@@ -435,8 +436,8 @@ impl Task {
         ended
     }
 
-    /// Gives the connection's window room for what each tunnel may hold unread. A session that is slow to
-    /// read would else stop the bodies and sessions beside it.
+    /// Enlarges the connection's window for the bytes that each tunnel may hold unread. Otherwise a session
+    /// that reads slowly would stop the other bodies and sessions.
     fn widen(&mut self) {
         let connection = &self.connection;
         let tunnels = connection.tunnels.get();
@@ -452,7 +453,7 @@ impl Task {
         let connection = Rc::clone(&self.connection);
         let line = &*connection.line;
         loop {
-            // Corked, so that the answers to requests that came together go together.
+            // Corked, so that the answers to requests that arrived together are sent together.
             let mut begun = false;
             loop {
                 line.corked.set(true);
@@ -484,7 +485,7 @@ impl Task {
                 worker.tell_refused(connection.seat(), None, Reason::Misbehaviour, &[]);
                 begun = true;
             }
-            // Now the flush is one; it may find further requests.
+            // Uncorked for one flush, which may find further requests.
             match self.machine.poll_closed(context) {
                 Poll::Pending => {}
                 Poll::Ready(Ok(())) => return Poll::Ready(Ended::InOrder),
@@ -509,7 +510,7 @@ impl Task {
         }
     }
 
-    /// Takes no more requests, and ends when those there are have been answered.
+    /// Accepts no more requests, and ends when the present ones are answered.
     fn leave(&mut self) {
         if !self.leaving {
             self.leaving = true;
@@ -517,13 +518,13 @@ impl Task {
         }
     }
 
-    /// Judges a connection that the worker's sweep has cancelled.
+    /// Handles a cancel by the worker's sweep.
     fn interrupted(&mut self) -> Option<Ended> {
         let connection = Rc::clone(&self.connection);
         let (worker, seat) = (connection.worker(), connection.seat());
         match worker.seats.verdict(seat) {
-            // Idle for too long: GOAWAY, and the client's time to take note of it. A request of its may be on
-            // the way, also where the server stops and GOAWAY was asked for just before.
+            // Idle for too long: GOAWAY, and time for the client to process it. A request may be on the way,
+            // also if the server stops just after GOAWAY was requested.
             Verdict::Overdue(Waits::Request) | Verdict::Stopped if self.waits != Some(Waits::End) => {
                 if worker.seats.verdict(seat) != Verdict::Stopped {
                     add(&worker.counts().timed_out, 1);
@@ -534,7 +535,7 @@ impl Task {
                 self.waits = Some(Waits::End);
                 None
             }
-            // The client reads, and opens no window: that concerns the streams, and not those beside them.
+            // The client reads, but opens no window. That concerns these streams, not the others.
             Verdict::Overdue(Waits::SendMore) if connection.give_up_slow() => {
                 worker.seats.pardon(seat, worker.now());
                 None
@@ -553,7 +554,7 @@ impl Task {
         }
     }
 
-    /// Keeps the worker's books, and says what the connection waits for.
+    /// Updates the worker's accounting, and records what the connection waits for.
     fn account(&mut self, context: &mut Context<'_>) {
         let connection = &*self.connection;
         let (worker, seat, line) = (connection.worker(), connection.seat(), &*connection.line);
@@ -581,7 +582,8 @@ impl Task {
             meter.earn_updates(pieces.wrapping_sub(std::mem::replace(&mut self.pieces, pieces)));
         }
 
-        // Also a streamed answer, which is not among those until its last piece. Sessions judge themselves.
+        // Includes a streamed answer, which is not in the list until its last piece. Sessions have their own
+        // deadlines.
         let is_sending = connection.sending.borrow().iter().any(|answer| answer.progress.waiting() > 0)
             || (owned > 0 && connection.tunnels.get() == 0);
         let waits = if line.meter.borrow().is_within() {
@@ -596,7 +598,7 @@ impl Task {
             Waits::Request
         };
         let is_new = self.waits != Some(waits);
-        // A request that was on the way when the end began has as long as any other.
+        // A request that was on the way when the end began has as much time as any other.
         let goes_on = self.waits != Some(Waits::End) || connection.alive.get() > 0;
         if goes_on && (is_new || (waits == Waits::Request && connection.begun.get())) {
             if is_new && waits == Waits::SendMore {
@@ -606,7 +608,7 @@ impl Task {
             self.waits = Some(waits);
         }
         connection.begun.set(false);
-        // What sessions send may never be all gone. What each of them waits for is its own to judge.
+        // Data of sessions may never be sent completely. Each session has its own deadline.
         if waits == Waits::Send && has_sent && connection.tunnels.get() > 0 {
             worker.seats.set(seat, waits, worker.now());
         }

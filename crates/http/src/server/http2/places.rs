@@ -1,18 +1,18 @@
-//! Streams with a handler under way, as their requests know them.
+//! Streams with a running handler, as their requests refer to them.
 //!
-//! A stream is told from a connection by its index, which has the highest bit set.
+//! A stream's id differs from a connection's by its index, which has the highest bit set.
 
 use crate::message::ConnectionId;
 use std::cell::RefCell;
 
-/// Indices of streams begin here; those of connections are fewer than descriptors.
+/// First index of streams; indices of connections are smaller, because they are bounded by the descriptors.
 const FIRST: u32 = 1 << 31;
 
 struct Place {
     visit: u32,
-    /// `None`: the place is free.
+    /// `None` if the place is free.
     connection: Option<ConnectionId>,
-    /// The client has reset the stream.
+    /// Whether the client has reset the stream.
     gone: bool,
 }
 
@@ -36,13 +36,13 @@ impl Places {
             (place.connection, place.gone) = (Some(connection), false);
             return ConnectionId { index, visit: place.visit };
         }
-        // Far fewer than two billion, which would not fit into memory.
+        // There are far fewer than two billion: so many would not fit into memory.
         let index = FIRST + inner.places.len() as u32;
         inner.places.push(Place { visit: 0, connection: Some(connection), gone: false });
         ConnectionId { index, visit: 0 }
     }
 
-    /// Its request is answered, or given up.
+    /// Frees the place of a stream. Its request was answered or given up.
     pub(super) fn leave(&self, id: ConnectionId) {
         let mut inner = self.0.borrow_mut();
         if let Some(place) = inner.places.get_mut(id.index.wrapping_sub(FIRST) as usize) {
@@ -58,17 +58,17 @@ impl Places {
         (place.visit == id.visit && place.connection.is_some()).then(|| work(place))
     }
 
-    /// The client has reset the stream.
+    /// Records that the client has reset the stream.
     pub(super) fn set_gone(&self, id: ConnectionId) {
         self.with(id, |place| place.gone = true);
     }
 
-    /// Returns whether it is a stream that its client has reset.
+    /// Returns whether this is a stream that its client has reset.
     pub(in crate::server) fn is_gone(&self, id: ConnectionId) -> bool {
         self.with(id, |place| place.gone).unwrap_or(false)
     }
 
-    /// Returns the connection: itself, or that of the stream; `None` if the stream is over.
+    /// Returns the connection of a stream, or the connection itself; `None` if the stream is over.
     pub(in crate::server) fn connection_of(&self, id: ConnectionId) -> Option<ConnectionId> {
         if id.index < FIRST || id == ConnectionId::NONE {
             return Some(id);

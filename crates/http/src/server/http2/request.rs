@@ -1,4 +1,4 @@
-//! How a request of HTTP/2 begins: from its head to a handler, and what is answered when there is none.
+//! The beginning of an HTTP/2 request: from its head to a handler, or to an answer without one.
 
 use super::stream::{self, Stream};
 use super::{Connection, Life, tunnel};
@@ -32,7 +32,8 @@ impl Drop for PlaceGuard {
     }
 }
 
-/// Begins a request. If its answer is ready, it is given to the machine; else the stream gets a task.
+/// Begins a request. If its answer is ready, it is given to the HTTP/2 machine; otherwise the stream gets a
+/// task.
 pub(super) fn begin(
     connection: &Rc<Connection>,
     request: ::http::Request<RecvStream>,
@@ -83,7 +84,7 @@ pub(super) fn begin(
     let read = Requests::new().next(&mut scratch, &text, &mut 0);
     let head = match read {
         Ok(Some(Event::Head(head))) => Ok(head.over_http2(has_body, tunnels)),
-        // A head that is written as one is whole.
+        // A head that is encoded as a whole is valid.
         Ok(_) => Err(None),
         Err(why) => Err(Some(why)),
     };
@@ -108,7 +109,7 @@ pub(super) fn begin(
         }
         Matched::Answer(response) => Err(response),
     };
-    // The parser has seen to it that it says `100-continue`.
+    // The parser has verified that the value is `100-continue`.
     let expects_continue = has_body && head.fields().get("expect").is_some();
     let length = match head.body() {
         Body::Length(length) => Some(length),
@@ -133,7 +134,7 @@ pub(super) fn begin(
         return stream::send_now(connection, respond, recv, method, response, life);
     }
 
-    // The bytes of a tunnel are no body.
+    // The bytes of a tunnel are not a body.
     let (recv, offered) = if tunnels { (None, Some(recv)) } else { (Some(recv), None) };
     let incoming = has_body.then(|| Incoming::new(length));
     let place = PlaceGuard { connection: Rc::clone(connection), id: worker.places.take(connection.seat()) };
@@ -144,7 +145,7 @@ pub(super) fn begin(
         stream::Pump::new(connection, recv, incoming, respond)
     });
     if let Some(pump) = &mut pump {
-        // What is there of the body is there when the handler looks.
+        // Received bytes of the body are available when the handler first runs.
         pump.poll(&mut respond, context);
     }
     let response = match worker.router.route(route).start(request, context) {
@@ -179,7 +180,7 @@ pub(super) fn begin(
     stream::let_go(pump);
 }
 
-/// Takes out of a response what is to be told when it is sent.
+/// Takes the sent-callback out of a response.
 pub(super) fn watched(
     response: &mut Response,
     method: Method,
@@ -187,7 +188,7 @@ pub(super) fn watched(
 ) -> Option<Box<crate::message::Watched>> {
     let mut watched = watch(response, method, began);
     if let Some(watched) = &mut watched {
-        // Counted as it goes.
+        // Counted while it is sent.
         watched.body_bytes = 0;
     }
     watched

@@ -1,5 +1,5 @@
-//! A stream with a task of its own: its handler waits, reads a body that is still to come, or answers with a
-//! stream of pieces.
+//! A stream with a task of its own: its handler waits, or reads a body that has not arrived, or answers with
+//! a stream of pieces.
 
 use super::request::{PlaceGuard, watched};
 use super::{Connection, Life, tunnel};
@@ -26,35 +26,36 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-/// Bytes of a streamed answer that wait for flow control before the next piece is asked for.
+/// Bytes of a streamed answer that may wait for flow control before the next piece is requested.
 const WAITING_BYTES_MAX: usize = 64 * 1024;
 
-/// Bytes of a body that are taken behind the answer, so that the client gets to read that.
+/// Maximum bytes of a body that are received and dropped after the answer, so that the client reads the
+/// answer.
 const UNREAD_BYTES_MAX: usize = 1 << 20;
 
-/// And for how many seconds.
+/// Maximum seconds for that.
 const UNREAD_SECONDS: u32 = 2;
 
 /// The deadlines of a stream: of its body's arrival and of its answer's pieces.
 #[derive(Default)]
 pub(super) struct Clock {
-    /// The body is waited for.
+    /// Whether the body is waited for.
     waits: Cell<bool>,
     grace_left: Cell<Option<u16>>,
     received: Cell<u64>,
-    /// The body came too slowly.
+    /// Whether the body arrived too slowly.
     is_overdue: Cell<bool>,
     task: RefCell<Option<Waker>>,
 }
 
 impl Clock {
-    /// So many seconds have passed.
+    /// Accounts for `passed` seconds.
     pub(super) fn pass(&self, _: u32, passed: u32, deadlines: &Deadlines) {
         if !self.waits.get() {
             return;
         }
         let grace = u16::try_from(deadlines.body_grace.as_secs()).unwrap_or(u16::MAX);
-        // The second it begins in may be nearly over.
+        // The second in which it begins may be nearly over.
         let left = self.grace_left.get().unwrap_or(grace.saturating_add(1));
         let left = left.saturating_sub(u16::try_from(passed).unwrap_or(u16::MAX));
         self.grace_left.set(Some(left));
@@ -73,11 +74,11 @@ impl Clock {
     }
 }
 
-/// The body of a request on its way from the machine to its reader.
+/// The body of a request, between the HTTP/2 machine and its reader.
 ///
-/// Frames are taken out of the machine as they come, into one buffer, so that many small ones hold no more
-/// than their bytes. Flow control gives back what the reader has taken: the buffer is never longer than the
-/// stream's window.
+/// DATA frames are taken out of the machine as they arrive, into one buffer, so that many small frames hold
+/// no more than their bytes. Flow control returns the bytes that the reader has taken, so the buffer is never
+/// longer than the stream's window.
 pub(super) struct Pump {
     connection: Rc<Connection>,
     recv: RecvStream,
@@ -114,7 +115,7 @@ impl Pump {
         }
     }
 
-    /// Takes what has come, and gives the reader what it asks for.
+    /// Takes received bytes, and gives the reader what it has requested.
     pub(super) fn poll(&mut self, respond: &mut SendResponse<Part>, context: &mut Context<'_>) {
         while self.state == PumpState::Data {
             match self.recv.poll_data(context) {
@@ -143,7 +144,7 @@ impl Pump {
             && (is_wanted || self.state == PumpState::Ended && !self.incoming.has_piece())
         {
             let piece = std::mem::take(&mut self.queue);
-            // An error says that the stream is over, and then there is no window to be opened.
+            // An error means that the stream is over; then its window does not matter.
             let _ = self.recv.flow_control().release_capacity(piece.len());
             self.incoming.push(Chunk::from(piece));
         }
@@ -155,7 +156,7 @@ impl Pump {
         if waits && std::mem::take(&mut self.expects_continue) {
             let mut head = ::http::Response::new(());
             *head.status_mut() = ::http::StatusCode::CONTINUE;
-            // An error says that the answer has begun, or that the stream is over.
+            // An error means that the answer has begun, or that the stream is over.
             let _ = respond.send_informational(head);
         }
         self.clock.waits.set(waits && !self.incoming.is_unhurried());
@@ -170,7 +171,7 @@ impl Pump {
         self.incoming.fail(BodyError::Over);
     }
 
-    /// Returns whether its sender was too slow, which its reader is told.
+    /// Returns whether the client sent too slowly. The reader gets that error.
     fn take_overdue(&mut self) -> bool {
         if !self.clock.is_overdue.take() {
             return false;
@@ -188,18 +189,18 @@ impl Drop for Pump {
     }
 }
 
-/// Takes what a client still sends of a body without a reader, behind the answer, for a little. Then it is
-/// told not to go on: dropped, the stream is ended with RST_STREAM(NO_ERROR) (RFC 9113 §8.1). Told at once,
-/// some clients lose the answer (curl up to 7.88).
+/// Receives and drops the rest of a body without a reader, after the answer, up to a limit. Then the receiver
+/// is dropped, which ends the stream with RST_STREAM(NO_ERROR) (RFC 9113 §8.1). If this were sent at once,
+/// some clients would lose the answer (curl up to 7.88).
 async fn hear_out(connection: &Connection, recv: &mut RecvStream) {
     let worker = connection.worker();
     let (begun, mut left, mut waiter) = (worker.now(), UNREAD_BYTES_MAX, None);
     poll_fn(|context| {
         while let Poll::Ready(data) = recv.poll_data(context) {
-            // Its end, or that of the stream.
+            // The end of the body, or of the stream.
             let Some(Ok(data)) = data else { return Poll::Ready(()) };
             left = left.saturating_sub(data.len());
-            // An error says that the stream is over, and then there is no window to be opened.
+            // An error means that the stream is over; then its window does not matter.
             let _ = recv.flow_control().release_capacity(data.len());
             if left == 0 {
                 return Poll::Ready(());
@@ -217,30 +218,30 @@ async fn hear_out(connection: &Connection, recv: &mut RecvStream) {
     }
 }
 
-/// The answer is given to the machine: what is left of the body has no reader.
+/// Drops the rest of the body: the whole answer was given to the machine, so the body has no reader.
 pub(super) fn let_go(pump: Option<Pump>) {
     let Some(mut pump) = pump.filter(|pump| pump.state == PumpState::Data) else { return };
     pump.incoming.fail(BodyError::Over);
     pump.clock.waits.set(false);
     let unread = std::mem::take(&mut pump.queue).len();
-    // As above.
+    // An error means that the stream is over.
     let _ = pump.recv.flow_control().release_capacity(unread);
     let connection = Rc::clone(&pump.connection);
     spawn(async move { hear_out(&connection, &mut pump.recv).await }).detach();
 }
 
-/// Sends the heads that a handler sends before its response.
+/// Sends the interim heads of a handler.
 #[inline]
 pub(super) fn send_interims(worker: &Worker, id: ConnectionId, respond: &mut SendResponse<Part>) {
     for interim in worker.interims.take(id) {
         if let Some(head) = interim_head(&interim) {
-            // An error says that the stream is over.
+            // An error means that the stream is over.
             let _ = respond.send_informational(head);
         }
     }
 }
 
-/// How an answer is framed.
+/// Framing of an answer.
 struct Framing {
     length: Option<u64>,
     has_body: bool,
@@ -267,7 +268,7 @@ fn send_head(
     respond.send_response(head, !framing.has_body).ok()
 }
 
-/// Answers with what the protocol layer says.
+/// Sends an answer of the protocol layer.
 pub(super) fn send_now(
     connection: &Rc<Connection>,
     mut respond: SendResponse<Part>,
@@ -283,7 +284,7 @@ pub(super) fn send_now(
     }
 }
 
-/// Answers with a response that is all there.
+/// Sends a response with a complete body.
 pub(super) fn send_whole(
     connection: &Rc<Connection>,
     respond: &mut SendResponse<Part>,
@@ -305,7 +306,7 @@ pub(super) fn send_whole(
         return end_watched(watched, Outcome::ClientGone);
     };
     if let Some(chunk) = chunk.filter(|_| framing.has_body)
-        // The part is dropped with the error, which the progress reports.
+        // An error drops the part, which the progress reports.
         && stream.send_data(Part::new(chunk, &progress), true).is_err()
     {
         return end_watched(watched, Outcome::ClientGone);
@@ -319,12 +320,12 @@ fn end_watched(watched: Option<Box<Watched>>, outcome: Outcome) {
     }
 }
 
-/// A stream that takes longer than one look.
+/// A stream that is not answered in the first poll.
 pub(super) struct Stream {
     pub(super) connection: Rc<Connection>,
     pub(super) place: PlaceGuard,
     pub(super) pump: Option<Pump>,
-    /// What is received, of a client that offers another protocol.
+    /// The receiving side, if the client offers another protocol.
     pub(super) offered: Option<RecvStream>,
     pub(super) respond: SendResponse<Part>,
     pub(super) method: Method,
@@ -339,13 +340,13 @@ enum Lost {
 }
 
 impl Stream {
-    /// Waits for the handler, on a task of its own.
+    /// Waits for the handler, in a task of its own.
     pub(super) fn run(self, running: Pin<Box<dyn Running>>) {
         self.watch_deadlines();
         spawn(self.answer(running)).detach();
     }
 
-    /// Sends a response that takes its time, on a task of its own.
+    /// Sends a response that is not complete, in a task of its own.
     pub(super) fn finish(self, response: Response) {
         self.watch_deadlines();
         spawn(self.send(response)).detach();
@@ -365,7 +366,7 @@ impl Stream {
             if let Some(pump) = &mut self.pump {
                 pump.poll(&mut self.respond, context);
                 if pump.take_overdue() {
-                    // The handler gets one more look, to clean up.
+                    // The handler is polled once more, to clean up.
                     worker.refusing.set(Some((self.place.id, Status::REQUEST_TIMEOUT)));
                     let _ = running.as_mut().poll(context);
                     return Poll::Ready(Err(Lost::TooSlow));
@@ -385,7 +386,7 @@ impl Stream {
             if polled.is_pending()
                 && let Some(pump) = &mut self.pump
             {
-                // It may have asked for more just now.
+                // The reader may have requested more in this poll.
                 pump.poll(&mut self.respond, context);
             }
             polled.map(Ok)
@@ -421,7 +422,7 @@ impl Stream {
         let_go(pump);
     }
 
-    /// Sends a stream, each piece when those before are nearly gone.
+    /// Sends a stream. Each piece is requested when those before are nearly sent.
     async fn send(self, mut response: Response) {
         let Stream { connection, place, mut pump, mut respond, method, began, life, .. } = self;
         let ends_on_stop = ends_on_stop(&response);
@@ -429,7 +430,7 @@ impl Stream {
         let pieces = match response.take_body().0 {
             Inner::File(part) => part.into_pieces(),
             Inner::Stream(pieces) => *pieces,
-            // Only these two take their time.
+            // Only files and streams get here.
             Inner::Empty | Inner::Whole(_) | Inner::Switch(_) => return,
         };
         let framing = framing(&response, pieces.size, method);
@@ -472,7 +473,7 @@ impl Stream {
     }
 }
 
-/// Sends the pieces of a body to their end; else how it ended, and what the client is told.
+/// Sends the pieces of a body to their end. Otherwise returns how it ended, and the code for the client.
 async fn send_pieces(
     connection: &Rc<Connection>,
     stream: &mut SendStream<Part>,
@@ -486,7 +487,7 @@ async fn send_pieces(
     let mut source = pieces.stream;
     let mut left = pieces.size;
     let mut stop = StopWaiter { worker, waiter: None };
-    // The stall of this stream: since when nothing has moved while something waited.
+    // The stall of this stream: the last second with progress while something waited.
     let mut seen = (progress.moved(), worker.now());
     let mut waiter = None;
     let result = loop {
@@ -528,7 +529,7 @@ async fn send_pieces(
                 break Err((Outcome::BodyFailed, Code::INTERNAL_ERROR));
             }
             Ok(Polled::End) => {
-                // The client checks the length, and would find the end an error anyway.
+                // The client checks the length, and would treat a regular end as an error anyway.
                 if left.is_some_and(|left| left > 0) && !ends_on_stop {
                     break Err((Outcome::BodyFailed, Code::INTERNAL_ERROR));
                 }

@@ -1,9 +1,9 @@
-//! A stream that is handed over to another protocol: an extended CONNECT (RFC 8441) after its handler took
-//! the offer.
+//! A stream that is handed over to another protocol: an extended CONNECT (RFC 8441) that its handler
+//! accepted.
 //!
-//! The answer is 200 in the place of 101. From then on the stream is a transport, and one task drives it and
-//! runs what was handed it. The stream counts as one of the connection's until that has ended and the peer
-//! has what was sent, or time is over.
+//! The answer is 200 in place of 101. Then the stream is a transport; one task drives it and runs the code of
+//! the other protocol. The stream counts as one of the connection's until that code has ended and the peer
+//! has received everything, or a deadline has passed.
 
 use super::Connection;
 use super::Life;
@@ -45,7 +45,8 @@ fn add_to(count: &Cell<u32>, more: i32) {
     count.set(count.get().saturating_add_signed(more));
 }
 
-/// Returns what an extended CONNECT is answered with that was not taken: 2xx would make the stream a tunnel.
+/// Returns the answer to an extended CONNECT that was not accepted. A 2xx status would make the stream a
+/// tunnel.
 pub(super) fn refused(mut response: Response) -> Response {
     if !(200..300).contains(&response.status_code().code()) {
         return response;
@@ -54,7 +55,7 @@ pub(super) fn refused(mut response: Response) -> Response {
     response.status(Status::NOT_IMPLEMENTED)
 }
 
-/// Answers that the offer is taken, and hands the stream over.
+/// Sends the acceptance, and hands the stream over.
 pub(super) fn begin(
     connection: &Rc<Connection>,
     respond: &mut SendResponse<Part>,
@@ -68,7 +69,7 @@ pub(super) fn begin(
     let watched = watched(&mut response, Method::Get, began);
     let Inner::Switch(switch) = response.take_body().0 else { return };
     let mut response = response.status(Status::OK);
-    // RFC 8441 §5: there was no key to answer.
+    // RFC 8441 §5: the request has no key to answer.
     response.remove_header("sec-websocket-accept");
     worker.counts().responded(Status::OK);
     let head = response_head(&response, None, worker.heads.borrow().date());
@@ -91,11 +92,11 @@ pub(super) fn begin(
         let mut running = pin!(takeover::run(&worker, switch.takeover, upgraded));
         let (mut is_over, mut in_order) = (false, None);
         let in_order = poll_fn(|context| {
-            // First what has come, so that it is there when it is asked for.
+            // Received bytes first, so that they are available when they are requested.
             let mut is_closed = tunnel.poll_drive(context).is_ready();
             if !is_over && running.as_mut().poll(context).is_ready() {
                 is_over = true;
-                // Other tasks may have the stream, and close it later.
+                // Other tasks may own the stream, and close it later.
                 is_closed = tunnel.poll_drive(context).is_ready();
             }
             if is_closed && in_order.is_none() {
@@ -112,7 +113,7 @@ pub(super) fn begin(
                 tunnel.reset();
             }
         }
-        // It did what it was asked for: the reset that may end it was no misbehaviour.
+        // The request was served, so a reset that ends it is not misbehaviour.
         connection.line.meter.borrow_mut().earn(0, 1);
         drop(life);
     };
