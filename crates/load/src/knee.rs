@@ -31,10 +31,8 @@ const FAILED_SHARE_MAX: f64 = 0.001;
 /// Result of a search.
 #[derive(Clone, Debug)]
 pub struct Knee {
-    /// The demand, in its words.
-    pub demand: String,
-    /// The least number of answers that the demand can be judged by.
-    pub answers_min: u64,
+    /// The demand.
+    pub demand: Requirement,
     /// The highest rate that met the demand; `None`: not even the lowest did.
     pub met: Option<f64>,
     /// The lowest that did not; `None`: none was found.
@@ -96,14 +94,7 @@ pub fn search(
             let plan = Plan { pace: Pace::Open { per_second, arrivals }, ..plan.clone() };
             probes.push(Probe { plan, outcome, unmet });
         }
-        Ok(Knee {
-            demand: required.to_string(),
-            answers_min: required.answers_min(),
-            met: bisection.met,
-            unmet: bisection.unmet,
-            probes,
-            interrupted,
-        })
+        Ok(Knee { demand: required.clone(), met: bisection.met, unmet: bisection.unmet, probes, interrupted })
     })
 }
 
@@ -149,13 +140,12 @@ impl Knee {
             return all;
         };
         all = verdict(&best.plan, &best.outcome);
-        let answers = best.outcome.tally.completed;
-        if answers < self.answers_min {
+        let (answers, needed) = (best.outcome.tally.completed, self.demand.answers_min());
+        if answers < needed {
             all.add(Caveat::Other(format!(
-                "{} of the best probe are too few to judge {} by, which takes {}: give the probes more time (-d).",
+                "{} of the best probe are too few to judge {} by, which takes {needed}: give the probes more time (-d).",
                 counted(answers, "answer"),
                 self.demand,
-                self.answers_min
             )));
         }
         limit.into_iter().for_each(|limit| all.add(limit));
@@ -280,8 +270,7 @@ mod tests {
             let mut outcome = good(true);
             outcome.tally.completed = completed;
             let knee = Knee {
-                demand: demand.to_owned(),
-                answers_min: demand.parse::<Requirement>().unwrap().answers_min(),
+                demand: demand.parse().unwrap(),
                 met: Some(1000.0),
                 unmet: Some(1040.0),
                 probes: vec![Probe { plan: open(), outcome, unmet: None }],

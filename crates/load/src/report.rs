@@ -51,7 +51,7 @@ pub fn knee_record(knee: &Knee, title: &str, frame: &Frame) -> Record {
     let at = knee.probes.iter().rposition(is_best).unwrap_or(knee.probes.len().saturating_sub(1));
     if let Some(cell) = cells.get_mut(at) {
         cell.details.knee = Some(record::Knee {
-            demand: knee.demand.clone(),
+            demand: knee.demand.to_string(),
             met_rps: knee.met,
             unmet_rps: knee.unmet,
             probes: knee.probes.len() as u32,

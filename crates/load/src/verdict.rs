@@ -35,8 +35,8 @@ pub fn verdict(plan: &Plan, outcome: &Outcome) -> Verdict {
             ))
         }));
     } else {
-        // Answers of another status than expected came, and are told with their number.
-        let came = refused.is_some() || counts.errors.status > 0;
+        // Answers that were not as expected came in the window, and are counted among the failures.
+        let came = refused.is_some() || tally.refused > 0;
         add((tally.completed == 0 && !came).then_some(Caveat::NothingMeasured));
         // What never left counts as asked for: to leave it out would flatter a server that froze.
         let said = refused.is_some() && counts.errors.total() == counts.errors.status;
@@ -310,6 +310,8 @@ pub(crate) mod tests {
         assert!(verdict(&open(), &outcome).to_string().contains("not one answer came"));
         outcome.counts.errors.status = 970;
         outcome.counts.statuses = [(200, 30), (503, 970)].into();
+        assert!(verdict(&open(), &outcome).to_string().contains("not one answer came"), "all came before it");
+        outcome.tally.refused = 970;
         let verdict = verdict(&open(), &outcome);
         assert_eq!(verdict.level, Level::Invalid);
         let said = verdict.to_string();

@@ -214,7 +214,7 @@ fn once(
     };
     if let Some(demand) = searched {
         let knee = search(plan, demand, choice, stop, &mut told)?;
-        let title = summary::knee_title(&knee, demand);
+        let title = summary::knee_title(&knee);
         let record = knee_record(&knee, &title, frame);
         return Ok(Done {
             text: summary::knee_text(&knee, &title, &record.verdict, &frame.driver),

@@ -5,7 +5,6 @@ use ringroad_load::ask::named;
 use ringroad_load::hold::diagnose;
 use ringroad_load::knee::Knee;
 use ringroad_load::plan::Pace;
-use ringroad_load::require::Requirement;
 use ringroad_load::schedule::Arrivals;
 use ringroad_load::tls::Handshakes;
 use ringroad_load::{Outcome, Plan, Stage};
@@ -33,7 +32,8 @@ pub(super) fn text(plan: &Plan, outcome: &Outcome, verdict: &Verdict, driver: &s
 }
 
 /// Returns the interval of a search, in a sentence.
-pub(super) fn knee_title(knee: &Knee, demand: &Requirement) -> String {
+pub(super) fn knee_title(knee: &Knee) -> String {
+    let demand = &knee.demand;
     let rate = |rate: f64| PerSecond(rate).to_string();
     match (knee.met, knee.unmet) {
         (Some(met), Some(unmet)) if knee.client_is_limit() => {
