@@ -7,9 +7,10 @@
 use crate::control::{CONTROL_ENV, Control};
 use crate::php;
 use crate::run_folder::RunFolder;
-use crate::settings::{Launch, Protocol, Settings};
+use crate::settings::{Launch, Protocol, Settings, environments};
 use crate::slot::TASK_SLOT;
 use command_fds::{CommandFdExt, FdMapping};
+use ringroad_host::process::{in_path, tie_to_parent};
 use ringroad_host::words::with_notes;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::MemfdFlags;
@@ -208,7 +209,7 @@ pub(crate) fn start(
     }
     command.fd_mappings(descriptors).map_err(|why| io::Error::other(why.to_string()))?;
     let program = Path::new(command.get_program()).to_owned();
-    let child = ringroad_host::process::tie_to_parent(&mut command).spawn().map_err(|why| {
+    let child = tie_to_parent(&mut command).spawn().map_err(|why| {
         let hint = match why.kind() {
             io::ErrorKind::PermissionDenied => interpreter(&program)
                 .map(|with| format!("it is no program: write \"{with} {}\"", program.display())),
@@ -224,16 +225,16 @@ pub(crate) fn start(
 
 /// Returns what to write for a program without a path that is not found: that of a virtual environment here.
 fn in_environment(program: &Path, folder: &Path) -> Option<String> {
-    let paths = std::env::var_os("PATH").unwrap_or_default();
-    // A program that is there has an interpreter that is not.
-    let is_there = std::env::split_paths(&paths).any(|path| path.join(program).exists());
-    if program.components().count() != 1 || is_there || !folder.is_dir() {
+    // A program that PATH leads to has an interpreter that is not there.
+    if program.components().count() != 1 || in_path(program).is_some() || !folder.is_dir() {
         return None;
     }
-    let found = [".venv", "venv"].map(|name| Path::new(name).join("bin").join(program));
-    let found = found.into_iter().find(|path| folder.join(path).exists());
-    Some(match found {
-        Some(path) => format!("it is not in PATH, but here: write \"{}\"", path.display()),
+    let mut programs = environments(folder).map(|environment| environment.join("bin").join(program));
+    Some(match programs.find(|path| path.exists()) {
+        Some(path) => {
+            let path = path.strip_prefix(folder).unwrap_or(&path);
+            format!("it is not in PATH, but here: write \"{}\"", path.display())
+        }
         None => "it is not in PATH".to_owned(),
     })
 }

@@ -332,11 +332,15 @@ impl Launch {
         if let Some(named) = named {
             return named.to_owned();
         }
-        let active = std::env::var_os("VIRTUAL_ENV").map(PathBuf::from);
-        let near = [".venv", "venv"].map(|name| folder.join(name));
-        let found = active.into_iter().chain(near).map(|venv| venv.join("bin/python"));
-        found.into_iter().find(|python| python.exists()).unwrap_or_else(|| PathBuf::from("python3"))
+        let mut pythons = environments(folder).map(|environment| environment.join("bin/python"));
+        pythons.find(|python| python.exists()).unwrap_or_else(|| PathBuf::from("python3"))
     }
+}
+
+/// Returns the virtual environments that an application in `folder` may have, the active one first.
+pub(crate) fn environments(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    let active = std::env::var_os("VIRTUAL_ENV").map(PathBuf::from);
+    active.into_iter().chain([".venv", "venv"].map(|name| folder.join(name)))
 }
 
 /// Words of a command line, with single and double quotes and `\` as a shell reads them. `None`: an open

@@ -1,6 +1,7 @@
 //! Error messages in one form: `ringroad: what, on what: why (hint)`.
 
 use crate::terminal::{self, Indent};
+use ringroad_host::words::without_numbers;
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -85,41 +86,9 @@ pub(crate) fn name(path: &Path) -> String {
     name
 }
 
-/// Returns the text without the numbers of errors: " (os error 2)" of the standard library, and those that
-/// share a bracket with notes, as in "(os error 2; driver epoll)".
-fn without_numbers(text: &str) -> String {
-    const OPENING: &str = " (os error ";
-    let mut pieces = text.split(OPENING);
-    let mut plain = pieces.next().unwrap_or_default().to_string();
-    for piece in pieces {
-        match piece.split_once(')') {
-            Some((number, rest)) if number.parse::<i32>().is_ok() => plain.push_str(rest),
-            _ => match piece.split_once("; ") {
-                Some((number, notes)) if number.parse::<i32>().is_ok() => plain.extend([" (", notes]),
-                _ => plain.extend([OPENING, piece]),
-            },
-        }
-    }
-    plain
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn error_numbers_are_left_out_and_nothing_else() {
-        for (text, expected) in [
-            ("bind: in use (os error 98) (take another)", "bind: in use (take another)"),
-            ("gone (os error 2), twice (os error 2)", "gone, twice"),
-            ("gone (os error 2; driver poll)", "gone (driver poll)"),
-            ("gone (os error x; driver poll)", "gone (os error x; driver poll)"),
-            ("a name with (os error in it", "a name with (os error in it"),
-            ("a name with (os error x) in it", "a name with (os error x) in it"),
-        ] {
-            assert_eq!(without_numbers(text), expected);
-        }
-    }
 
     #[test]
     fn a_name_stays_on_its_line() {

@@ -1,9 +1,10 @@
-//! Settings of the own process: end with the parent, and raise the limit of open files.
+//! Processes: the end with the parent, the limit of open files, and where a program lies.
 //!
 //! Start at [`tie_to_parent`], which a harness uses for programs it did not write.
 
 use std::io;
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Makes this process die (SIGKILL) when the *thread* that started it ends.
@@ -51,6 +52,12 @@ pub fn ignores(signal: i32) -> bool {
     // fills.
     let told = unsafe { libc::sigaction(signal, std::ptr::null(), &mut action) };
     told == 0 && action.sa_sigaction == libc::SIG_IGN
+}
+
+/// Returns the file that `PATH` leads to for the name of a program.
+pub fn in_path(program: impl AsRef<Path>) -> Option<PathBuf> {
+    let folders = std::env::var_os("PATH")?;
+    std::env::split_paths(&folders).map(|folder| folder.join(&program)).find(|path| path.is_file())
 }
 
 /// Reads the soft and the hard limit of open files.

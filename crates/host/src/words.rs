@@ -14,6 +14,23 @@ pub fn without_number(error: &io::Error) -> String {
     text
 }
 
+/// Returns the text without the numbers of errors: " (os error 2)" of the standard library, and those that
+/// share a bracket with notes, as in "(os error 2; driver epoll)".
+pub fn without_numbers(text: &str) -> String {
+    let mut pieces = text.split(NUMBER);
+    let mut plain = pieces.next().unwrap_or_default().to_string();
+    for piece in pieces {
+        match piece.split_once(')') {
+            Some((number, rest)) if number.parse::<i32>().is_ok() => plain.push_str(rest),
+            _ => match piece.split_once("; ") {
+                Some((number, notes)) if number.parse::<i32>().is_ok() => plain.extend([" (", notes]),
+                _ => plain.extend([NUMBER, piece]),
+            },
+        }
+    }
+    plain
+}
+
 /// Returns the text of an error with notes, all in one bracket:
 /// `Connection refused (os error 111; nothing listens there)`.
 pub fn with_notes(error: &io::Error, notes: &[&str]) -> String {
@@ -58,6 +75,20 @@ mod tests {
         assert_eq!(without_number(&io::Error::from_raw_os_error(libc::ENOENT)), "No such file or directory");
         for whole in ["plain", "odd (os error x)", "a (os error 2) within", "a )"] {
             assert_eq!(without_number(&io::Error::other(whole)), whole);
+        }
+    }
+
+    #[test]
+    fn error_numbers_are_left_out_and_nothing_else() {
+        for (text, expected) in [
+            ("bind: in use (os error 98) (take another)", "bind: in use (take another)"),
+            ("gone (os error 2), twice (os error 2)", "gone, twice"),
+            ("gone (os error 2; driver poll)", "gone (driver poll)"),
+            ("gone (os error x; driver poll)", "gone (os error x; driver poll)"),
+            ("a name with (os error in it", "a name with (os error in it"),
+            ("a name with (os error x) in it", "a name with (os error x) in it"),
+        ] {
+            assert_eq!(without_numbers(text), expected);
         }
     }
 }

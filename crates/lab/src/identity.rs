@@ -4,9 +4,9 @@
 //! at [`of_suite`].
 
 use crate::suite::{Server, Suite};
+use ringroad_host::process::in_path;
 use ringroad_measure::record::Program;
 use std::collections::BTreeMap;
-use std::env;
 use std::fs::File;
 use std::hash::{DefaultHasher, Hasher};
 use std::io::{self, BufRead, BufReader};
@@ -36,7 +36,7 @@ fn program(word: &str, folder: Option<&Path>) -> Option<PathBuf> {
     if word.contains('/') {
         return Some(folder.unwrap_or(Path::new("")).join(word));
     }
-    env::split_paths(&env::var_os("PATH")?).map(|place| place.join(word)).find(|path| path.is_file())
+    in_path(word)
 }
 
 /// Returns where a word of its command would lie if it is a file: the program sees it from its own folder.
