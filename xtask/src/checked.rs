@@ -25,43 +25,25 @@ pub(crate) fn loom(root: &Path) -> ExitCode {
     run("loom", cargo)
 }
 
-/// Packages under AddressSanitizer, the number of concurrent tests per core, and the test arguments of a
-/// sample. Most of the tests wait; those of HTTP have many descriptors, and select(2) takes numbers up to
-/// 1,023.
-const ASAN: [(&str, usize, &[&str]); 2] =
-    [("ringroad-engine", 3, &ENGINE_SAMPLE), ("ringroad-http", 2, &HTTP_SAMPLE)];
+/// Packages under AddressSanitizer, and the tests of a sample, as a filter of nextest.
+const ASAN: [(&str, &str); 2] = [("ringroad-engine", ENGINE_SAMPLE), ("ringroad-http", HTTP_SAMPLE)];
 
 /// A sample of the engine's tests omits the longest ones that touch no other memory than the rest: random
 /// programs, tests with many connections, tests that count or start a process each, and three drivers that
 /// share their code with others.
-const ENGINE_SAMPLE: [&str; 10] = [
-    "--skip=seeds::",
-    "--skip=counts::",
-    "--skip=choose::",
-    "--skip=fork::",
-    "--skip=many",
-    "--skip=thousand",
-    "--skip=hundreds",
-    "--skip=::poll",
-    "--skip=::select",
-    "--skip=::io_uring_plain",
-];
+const ENGINE_SAMPLE: &str = "not test(/seeds::|counts::|choose::|fork::|many|thousand|hundreds/) \
+    and not test(/::(poll|select|io_uring_plain)/)";
 
 /// A sample of the HTTP library's tests: bodies, files, and connections that change owners, where buffers
 /// pass between the protocol, the handlers and the kernel.
-const HTTP_SAMPLE: [&str; 9] = [
-    "bodies::",
-    "files::",
-    "zero_copy::",
-    "messages::",
-    "websocket::",
-    "replacing::",
-    "--skip=::epoll",
-    "--skip=::poll",
-    "--skip=::select",
-];
+const HTTP_SAMPLE: &str = "test(/bodies::|files::|zero_copy::|messages::|websocket::|replacing::/) \
+    and not test(/::(epoll|poll|select)/)";
 
 /// Runs the tests of the engine and of the HTTP library under AddressSanitizer, or a sample of them.
+///
+/// Needs `cargo nextest`, which runs each test in a process of its own. In one process, tests of many
+/// connections use up the descriptors that select(2) can wait for (0 to 1,023), and tests that count the
+/// descriptors or mappings of their process count those of other tests.
 pub(crate) fn asan(root: &Path, sample: bool) -> ExitCode {
     let target = match host() {
         Ok(target) => target,
@@ -75,14 +57,20 @@ pub(crate) fn asan(root: &Path, sample: bool) -> ExitCode {
         eprintln!("asan: skipped: there is no AddressSanitizer for {target}");
         return ExitCode::SUCCESS;
     }
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    if !crate::test::has_nextest(root) {
+        eprintln!(
+            "asan: cargo nextest is not installed, and each test needs a process of its own \
+             (cargo install --locked cargo-nextest)"
+        );
+        return ExitCode::FAILURE;
+    }
     let mut passed = true;
-    for (package, threads, of_sample) in ASAN {
+    for (package, of_sample) in ASAN {
         let mut cargo = cargo(root, "asan");
         cargo
-            .args(["test", "--package", package, "--lib", "--tests", "--no-fail-fast", "--target", &target])
+            .args(["nextest", "run", "--package", package, "--lib", "--tests", "--no-fail-fast"])
+            .args(["--target", &target, "--test-threads", &crate::test::threads().to_string()])
             .env("RUSTC_BOOTSTRAP", "1")
-            .env("RUST_TEST_THREADS", (threads * cores).to_string())
             .env("RUSTFLAGS", "-Zsanitizer=address")
             // Some tests leak memory that the kernel may still use.
             .env("ASAN_OPTIONS", "detect_leaks=0");
@@ -91,9 +79,16 @@ pub(crate) fn asan(root: &Path, sample: bool) -> ExitCode {
             cargo.env("RINGROAD_SEEDS", "1000");
         }
         if sample {
-            cargo.arg("--").args(of_sample);
+            cargo.args(["-E", of_sample]);
         }
-        passed &= run("asan", cargo) == ExitCode::SUCCESS;
+        // Nextest fails if no test ran.
+        passed &= match cargo.status() {
+            Ok(status) => status.success(),
+            Err(error) => {
+                eprintln!("asan: cargo: {error}");
+                false
+            }
+        };
     }
     if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
