@@ -7,17 +7,15 @@
 pub use super::spans::trace;
 
 use super::router::{Layer, Next};
-use super::wrap::Record;
+use super::wrap::{Asked, Gate, Record, too_many, within};
 use crate::message::{IntoResponse, Request, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ringroad_engine::time;
 use ringroad_wire::{EncodeError, Method, Status};
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -102,7 +100,7 @@ pub fn bearer_auth<S: 'static, U: 'static>(
     }
 }
 
-/// Returns the credentials of a request for this scheme, which is in lower case.
+/// Returns the credentials of a request for this scheme. Letter case does not matter (RFC 9110 §11.1).
 fn credentials<'r>(request: &'r Request, scheme: &str) -> Option<&'r str> {
     let (told, rest) = request.header("authorization")?.split_once(' ')?;
     told.eq_ignore_ascii_case(scheme).then(|| rest.trim())
@@ -138,12 +136,10 @@ pub fn server_timing<S: 'static>() -> impl Layer<S> {
 /// unless [`catch_panic`] is within this layer.
 pub fn log<S: 'static>(sink: impl Fn(Record) + Clone + Send + 'static) -> impl Layer<S> {
     move |request: Request, next: Next<S>| {
-        let begun = Instant::now();
-        let (method, target) = (request.method(), request.head().target().to_owned());
-        let sink = sink.clone();
+        let (asked, sink) = (Asked::of(&request), sink.clone());
         async move {
             let response = next.run(request).await;
-            sink(Record { method, target, status: response.status_code(), took: begun.elapsed() });
+            sink(asked.answered(&response));
             response
         }
     }
@@ -151,38 +147,21 @@ pub fn log<S: 'static>(sink: impl Fn(Record) + Clone + Send + 'static) -> impl L
 
 /// Limits the layers and handler within it to `span`. Afterwards they are dropped, and the answer is 503.
 pub fn timeout<S: 'static>(span: Duration) -> impl Layer<S> {
-    move |request: Request, next: Next<S>| async move {
-        match time::timeout(span, next.run(request)).await {
-            Ok(response) => response,
-            Err(_) => (Status::SERVICE_UNAVAILABLE, "the answer took too long\n").into_response(),
-        }
-    }
+    move |request: Request, next: Next<S>| within(span, next.run(request))
 }
 
 /// Limits the concurrent requests within it to `most`, for the whole server. Further requests are answered
 /// 503 at once.
 pub fn limit<S: 'static>(most: usize) -> impl Layer<S> {
-    let inside = Arc::new(AtomicUsize::new(0));
+    let gate = Gate::new(most);
     move |request: Request, next: Next<S>| {
-        // Relaxed: a counter, which orders nothing else.
-        let permit = Permit(Arc::clone(&inside));
-        let before = inside.fetch_add(1, Ordering::Relaxed);
+        let permit = gate.enter();
         async move {
-            let _permit = permit;
-            if before < most {
-                return next.run(request).await;
+            match permit {
+                Some(_permit) => next.run(request).await,
+                None => too_many(),
             }
-            (Status::SERVICE_UNAVAILABLE, "too many requests at a time\n").into_response()
         }
-    }
-}
-
-/// Counts one request, until it is dropped.
-struct Permit(Arc<AtomicUsize>);
-
-impl Drop for Permit {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
