@@ -141,7 +141,7 @@ fn all(root: &Path, words: &[String]) -> Result<Vec<String>, String> {
         match word.as_str() {
             "--build" => builds = true,
             "--record" => records = true,
-            other => return Err(format!("{other:?} is none of --build, --record")),
+            other => return Err(format!("{other:?}: expected --build or --record")),
         }
     }
     let mut found = check(root)?;

@@ -3,7 +3,7 @@
 //! It compares lengths and times of modification twice a second: that works on every file system, also on
 //! those of containers and networks that report no changes. Folders of virtual environments and caches are
 //! left out, and files that the server or its workers have open for writing: an access log in JSON beside
-//! the sources grows with each request, and is none.
+//! the sources grows with each request, and is not a source.
 
 use ringroad_host::open_files;
 use std::collections::BTreeMap;

@@ -21,9 +21,9 @@ const LAST_SEND: Duration = Duration::from_secs(30);
 
 /// A stream with the traits of hyper, tokio and futures.
 ///
-/// A write is accepted when the kernel or this adapter has its bytes; the adapter holds up to 64 KiB. If an
-/// accepted write fails, the next write or flush returns the error. Dropping the adapter closes the stream
-/// after the accepted bytes have been sent, or after 30 s.
+/// A write is accepted when the kernel or this adapter has its bytes; the adapter holds up to 64 KiB that
+/// wait, and up to 64 KiB that are being sent. If an accepted write fails, the next write or flush returns
+/// the error. Dropping the adapter closes the stream after the accepted bytes have been sent, or after 30 s.
 pub struct Io<S: Duplex>(Parts<S>);
 
 /// A receiving half with the traits of hyper, tokio and futures.

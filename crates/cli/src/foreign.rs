@@ -3,7 +3,9 @@
 //! Every function depends on its arguments alone. Start at [`of_error`].
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use std::error::Error;
 use std::ffi::OsString;
+use std::num::{IntErrorKind, ParseIntError};
 use std::path::Path;
 
 /// Words that mean something elsewhere, and what to type here.
@@ -123,6 +125,7 @@ pub(crate) fn of_error(error: &clap::Error, words: &[OsString]) -> Option<String
             let files = "--tls dev makes a certificate; files are named by --tls-cert and --tls-key";
             (format!("serve --tls {word}: not `dev`"), files.to_owned())
         }
+        ErrorKind::ValueValidation => return number_meant(error, verb),
         ErrorKind::InvalidUtf8 => {
             let word = words.iter().find(|word| word.to_str().is_none())?;
             let hint = "%FF in a URL stands for such a byte; a body is in a file, -D FILE";
@@ -131,6 +134,23 @@ pub(crate) fn of_error(error: &clap::Error, words: &[OsString]) -> Option<String
         _ => return None,
     };
     Some(format!("{what} ({meaning})"))
+}
+
+/// Returns the message for a value that is not a whole number, in place of the standard library's.
+fn number_meant(error: &clap::Error, verb: &str) -> Option<String> {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.as_str()),
+        _ => None,
+    };
+    let why = match error.source()?.downcast_ref::<ParseIntError>()?.kind() {
+        IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "the number is too large",
+        _ => "a whole number is expected",
+    };
+    let (option, value) = (text(ContextKind::InvalidArg)?, text(ContextKind::InvalidValue)?);
+    // Some load generators have the duration as `-t`.
+    let is_time = verb == "load" && option.starts_with("--threads") && crate::flags::time(value).is_ok();
+    let hint = if is_time { format!("; a duration is -d {value}") } else { String::new() };
+    Some(format!("invalid value '{value}' for '{option}': {why}{hint}"))
 }
 
 fn verb_meant(word: &str) -> Option<String> {

@@ -155,7 +155,7 @@ impl Worker<'_, '_> {
         }
         let mut replaced = None;
         if entry.kind == Some(FileType::Directory) {
-            // The open asks for a directory, and does nothing to what is none.
+            // The open requires a directory, and fails for other files without an effect on them.
             match self.descend(entry) {
                 Err(error) if error.kind == ErrorKind::Replaced => replaced = Some(error),
                 outcome => return outcome,

@@ -108,7 +108,7 @@ impl Flight {
     /// a piece of memory to be read ahead into.
     pub(crate) fn new(files: usize, buffers: bool) -> Result<Flight, String> {
         let bytes = if buffers { files * AHEAD_BYTES } else { 0 };
-        // Before the ring: where memory is limited there is none, and plain calls do the work.
+        // Before the ring: where memory is limited no ring is made, and plain calls do the work.
         let memory = zeros(bytes + ALIGNMENT).map_err(|why| format!("memory to read into: {why}"))?;
         // And room for what is allocated later, where a failure would abort the program.
         let spare = Vec::<u8>::new().try_reserve_exact(SPARE_BYTES);

@@ -310,7 +310,7 @@ mod tests {
             ("18446744073709551615", "18446744073709551616"),
             ("99999999999999999999999", "100000000000000000000000"),
         ] {
-            // What is no number is none at all.
+            // A text that is not a number counts as zero.
             let number = Number::of(number.as_bytes()).unwrap_or_default();
             assert_eq!(number.next().digits, after.as_bytes());
             assert!(number.next() > number, "{after}");

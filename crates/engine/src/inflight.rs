@@ -768,7 +768,7 @@ impl fmt::Display for Event {
         f.write_str(match self {
             Event::Made => "it was made",
             Event::HandedOver => "it was handed over",
-            Event::Ready => "readiness was told",
+            Event::Ready => "readiness was reported",
             Event::Item => "a result came",
             Event::Last => "its last result came",
             Event::Cancelled => "a cancel was asked for",

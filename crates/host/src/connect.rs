@@ -1,4 +1,4 @@
-//! Connecting by blocking calls, for tools beside a load. A connection to oneself is none.
+//! Connecting by blocking calls, for tools beside a load. A connection to itself is refused.
 //!
 //! A client that has the port that it connects to, on which nothing listens, is connected to itself
 //! (simultaneous open, RFC 9293 §3.5): the kernel may choose that port if it lies in the range of local

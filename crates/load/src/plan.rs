@@ -665,7 +665,7 @@ impl Plan {
             return refuse("-c: fewer connections than servers");
         }
         if self.messages.iter().any(|message| usize::from(message.site) > self.others.len()) {
-            return refuse("a message for a server that is none of the plan's");
+            return refuse("a message for a server that is not in the plan");
         }
         if !(1..=10).contains(&self.slices) {
             return refuse("slices of a second: from 1 to 10");

@@ -295,7 +295,7 @@ impl Part {
     /// Its end was reached. If it had not told everything, it is lost.
     fn ended(&mut self, index: usize, of: usize) {
         if matches!(self.state, State::Connecting | State::Running) {
-            // It may have said something that is none of ours, and still run.
+            // It may have printed lines that are not of the protocol, and still run.
             let _ = self.process.kill();
             let how = self.process.wait().map_or_else(|why| why.to_string(), how);
             self.state = State::Lost(format!("process {} of {of} was lost ({how})", index + 1));

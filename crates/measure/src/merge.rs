@@ -198,7 +198,7 @@ fn join(cell: &mut Cell, other: Cell) -> Result<(), MergeError> {
         Some(sum)
     });
     let percentiles = histogram.as_ref().and_then(Histogram::percentiles);
-    // In open loop the histogram is that of the responses; of the service there is none to add.
+    // In open loop the histogram is that of the response times; there is none of the service times.
     let service = percentiles.filter(|_| cell.kind == Loop::Closed);
     cell.latency_us = Latencies { response: percentiles, service, lag: None };
     // These are of one run each, but for what was started, the client, and the turns.

@@ -17,7 +17,7 @@ pub enum Event {
     /// The configuration was read again and is in force, except for keys that need a restart.
     Reloaded {
         /// Keys with new values that take effect only after a restart, each with the reason.
-        waiting: Vec<&'static str>,
+        waiting: Vec<String>,
     },
     /// A server without a configuration has looked again at what it serves.
     Refreshed(Refreshed),
@@ -115,7 +115,7 @@ impl fmt::Display for Event {
             Event::ReloadRefused(why) => write!(f, "{why}\nconfiguration: the old one stays in force"),
             Event::ReloadFailed(why) => write!(f, "{why} (the old configuration stays in force)"),
             Event::CertificatesTaken => f.write_str("certificates: read again, in force"),
-            Event::CertificateRefused(bad) => write!(f, "{bad} (what was there before stays in force)"),
+            Event::CertificateRefused(bad) => write!(f, "{bad} (the previous certificate stays in use)"),
             Event::CertificateUnusable(bad) => write!(f, "{bad} (it is not used)"),
             Event::CertificateExpired(what) => what.fmt(f),
             Event::CertificateObtained(event) | Event::CertificateNotObtained(event) => event.fmt(f),

@@ -398,8 +398,11 @@ pub const ONLY_AT_START: [&str; 8] = [
     "listen.tls, .http2, .proxy_protocol, .redirect_https (of an address that stays)",
     "tls.handshakes, .handshake_timeout (a worker has its line from its start)",
     "http2 (what a connection may do is told its client when it begins)",
-    "hub.NAME (its members stay with a hub of the same name)",
+    HUB_AT_START,
 ];
+
+/// Hubs among them. A reload names each hub in place of `NAME`.
+const HUB_AT_START: &str = "hub.NAME (its members stay with a hub of the same name)";
 
 static NEXT_LISTENING: AtomicU64 = AtomicU64::new(0);
 
@@ -739,7 +742,7 @@ impl Service {
         self.shared.events.report(event);
     }
 
-    fn change(&mut self, config: Config) -> Result<Vec<&'static str>, StartError> {
+    fn change(&mut self, config: Config) -> Result<Vec<String>, StartError> {
         let old = self.shared.plan();
         let log = match &old.log {
             Some(log) if Some(&log.to) == config.log.as_ref() => {
@@ -945,7 +948,7 @@ impl Service {
     }
 
     /// Returns the keys of a new configuration that need a restart, each with the reason.
-    fn waiting(&self, config: &Config) -> Vec<&'static str> {
+    fn waiting(&self, config: &Config) -> Vec<String> {
         let made = &self.made_with;
         let speaks_otherwise = |new: &Listen| {
             self.listening.iter().any(|one| {
@@ -956,6 +959,9 @@ impl Service {
             let tls = config.tls.as_ref();
             tls.map(|tls| (tls.handshakes, tls.handshake_timeout))
         };
+        let plan = self.shared.plan();
+        let stays = |hub: &&Arc<HubTable>| plan.config.hubs.iter().any(|one| hub.waits_for(one));
+        let hubs: Vec<_> = config.hubs.iter().filter(stays).collect();
         let differs = [
             made.workers != config.workers,
             made.reuse_port != config.reuse_port,
@@ -964,9 +970,15 @@ impl Service {
             config.listen.iter().any(speaks_otherwise),
             self.shared.tls().is_some() && handshakes(made) != handshakes(config),
             made.http2 != config.http2,
-            config.hubs.iter().any(|hub| self.shared.plan().config.hubs.iter().any(|one| hub.waits_for(one))),
         ];
-        ONLY_AT_START.iter().zip(differs).filter(|(_, differs)| *differs).map(|(name, _)| *name).collect()
+        let mut waiting: Vec<String> = ONLY_AT_START
+            .iter()
+            .zip(differs)
+            .filter(|(_, differs)| *differs)
+            .map(|(name, _)| (*name).to_owned())
+            .collect();
+        waiting.extend(hubs.iter().map(|hub| HUB_AT_START.replacen("NAME", &hub.name, 1)));
+        waiting
     }
 
     /// Returns whether some worker has ended by itself, which is an error that [`stop`](Self::stop) tells.

@@ -103,7 +103,7 @@ pub(crate) fn pem_words(why: &pem::Error) -> String {
             "a part of it has no end: perhaps it is still being written".to_owned()
         }
         pem::Error::IllegalSectionStart { .. } => "a line with -----BEGIN is wrong".to_owned(),
-        pem::Error::NoItemsFound => "there is none".to_owned(),
+        pem::Error::NoItemsFound => "no PEM block found".to_owned(),
         other => other.to_string(),
     }
 }
@@ -497,7 +497,7 @@ pub(crate) fn read_chain(file: &Path) -> Result<Vec<CertificateDer<'static>>, Ba
     let chain =
         chain.map_err(|why| bad(format!("certificates in PEM are expected ({})", pem_words(&why))))?;
     if chain.is_empty() {
-        return Err(bad("certificates in PEM are expected, and there is none".to_owned()));
+        return Err(bad("certificates in PEM are expected, and none was found".to_owned()));
     }
     Ok(chain)
 }

@@ -168,7 +168,7 @@ fn drive<R: Records>(
             ConnectionState::WriteTraffic(_) => driven = Some(Driven::Read),
             ConnectionState::BlockedHandshake => driven = Some(Driven::Blocked),
             // Early data, which the settings never accept.
-            _ => return Err(rustls::Error::General("data came that nothing was to be sent as".to_owned())),
+            _ => return Err(rustls::Error::General("unexpected early data".to_owned())),
         }
         *used += discard;
         if let Some(driven) = driven {

@@ -356,7 +356,7 @@ fn new_certificates_are_taken_without_a_restart_and_bad_ones_change_nothing() {
     fs::write(folder.path().join("a.key"), &new.1).unwrap();
     assert!(server.refresh().changed);
     assert_eq!(in_force(&server), ["new.test"]);
-    // One more, one that is none, one that has expired, and the first one gone.
+    // One more, one that is not a certificate, one that has expired, and the first one removed.
     put(folder.path(), "b", &authority.sign(&["b.test"], |_| ()));
     fs::write(folder.path().join("c.pem"), "nothing").unwrap();
     fs::write(folder.path().join("c.key"), "nothing").unwrap();
@@ -496,7 +496,7 @@ fn a_chain_that_no_client_accepts_and_half_of_a_file_are_refused_in_words() {
     for why in [bad(&chain, &key[..key.len() / 2]), bad(&chain[..chain.len() / 2], &key)] {
         assert!(why.contains("perhaps it is still being written"), "{why}");
     }
-    assert!(bad(&chain, "nothing").contains("there is none"));
+    assert!(bad(&chain, "nothing").contains("none was found"));
 }
 
 #[test]

@@ -102,7 +102,12 @@ impl Supervisor {
             }
         }
         let why = match (left.len(), slot) {
-            (0, Some(slot)) => format!("slot {slot} has no process that serves"),
+            (0, Some(slot)) => {
+                let count = if slot.is_task { self.settings.tasks } else { self.settings.workers };
+                let is_coming = (slot.number as usize) < count;
+                let yet = if is_coming { " yet: it is starting, or waits for its next try" } else { "" };
+                format!("slot {slot} has no process that serves{yet}")
+            }
             (0, None) => "no worker serves".to_owned(),
             (count, _) => {
                 // It was ordered, so it does not wait for the next try of a crash loop.

@@ -4,9 +4,9 @@
 //! call decides about it in most readers, the last in some. So the calls are taken out of every other rule
 //! and get one of their own. Nothing else is changed, and fields that are not known here are kept.
 
-use crate::complaint::{name, why};
+use crate::complaint::{name, say, why};
 use serde_json::{Value, json};
-use std::io::{self, Read};
+use std::io::{self, IsTerminal, Read};
 use std::path::Path;
 
 const CALLS: [&str; 3] = ["io_uring_setup", "io_uring_enter", "io_uring_register"];
@@ -16,6 +16,9 @@ pub(super) fn allowed(path: &Path) -> Result<String, String> {
     let on = if path == Path::new("-") { "standard input".to_owned() } else { name(path) };
     let mut text = String::new();
     let read = if path == Path::new("-") {
+        if io::stdin().is_terminal() {
+            say("the profile is read from the terminal; Ctrl-D ends it");
+        }
         io::stdin().lock().read_to_string(&mut text).map(drop)
     } else {
         ringroad_host::input::read_any_text(path).map(|read| text = read)

@@ -51,7 +51,10 @@ impl Post {
         }
         match fs::metadata(text) {
             Ok(about) if about.is_dir() => Ok(Post::Folder(text.into())),
-            Ok(_) => refuse("it is no folder".to_owned()),
+            Ok(_) => refuse("not a folder".to_owned()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                refuse(format!("{}; make the folder, or name a server (http://HOST/PATH)", why(&error)))
+            }
             Err(error) => refuse(why(&error)),
         }
     }

@@ -382,7 +382,7 @@ fn measured(suite: &Suite) -> Record {
 fn a_run_names_its_client_and_compares_one_cell_with_the_small_client() {
     let folder = tempfile::tempdir().unwrap();
     let record = measured(&suite(folder.path(), ""));
-    assert_eq!(record.cells.len(), 2, "the cross-check is none of the results");
+    assert_eq!(record.cells.len(), 2, "the cross-check is not one of the results");
     for cell in &record.cells {
         assert!(cell.details.client.as_ref().unwrap().starts_with("load, "), "{:?}", cell.details);
         assert_eq!((cell.errors.total(), cell.runs.len()), (0, 2), "{}", cell.verdict);

@@ -150,7 +150,7 @@ fn a_folder_is_served_and_it_is_said_where_on_what_and_why() {
     let serving = Serving::start(&[text(folder.path()), "--driver", "epoll"]);
     let said = serving.said.join("\n");
     assert!(said.starts_with("Ringroad serves "), "{said}");
-    assert!(said.contains("\n  driver   epoll: as asked (--driver)\n"), "{said}");
+    assert!(said.contains("\n  driver   epoll: as asked on the command line\n"), "{said}");
     assert!(said.contains("\n  workers  1\n") && !said.contains('\u{1b}'), "{said}");
     assert!(!said.contains("no index.html"), "{said}");
     assert_eq!(ask(&mut connect(serving.address), "/").1, b"<h1>here</h1>");

@@ -345,6 +345,13 @@ fn options_and_verbs_of_other_programs_are_answered_with_what_to_type_here() {
         ("rsync -a a b", "rsync: not a verb (ringroad cp -a --resume SOURCE DEST)"),
         ("load -s x.lua http://127.0.0.1:1/", "load -s: not an option here (there are no scripts: {n}"),
         ("load --vus 10 http://127.0.0.1:1/", "load --vus: not an option here (-c N is"),
+        (
+            "load -t 1s http://127.0.0.1:1/",
+            "invalid value '1s' for '--threads <N>': a whole number is expected; a duration is -d 1s",
+        ),
+        ("load -t x http://127.0.0.1:1/", "'x' for '--threads <N>': a whole number is expected"),
+        ("serve --workers many", "invalid value 'many' for '--workers <N>': a whole number is expected"),
+        ("load --post /nowhere/records http://127.0.0.1:1/", "make the folder, or name a server"),
         // hey has a rate behind -q.
         ("load -q 10 http://127.0.0.1:1/", "-q takes no number, a rate is -r N"),
         ("load http://127.0.0.1:1/ http://127.0.0.1:2/", "several are --also URL or --urls FILE"),

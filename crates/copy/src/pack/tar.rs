@@ -295,7 +295,7 @@ impl<R: Read> Reader<R> {
                         b'1' => Kind::HardLink,
                         b'2' => Kind::Symlink,
                         b'5' => Kind::Directory,
-                        _ => return Err(broken("an entry that is no file, folder or link")),
+                        _ => return Err(broken("an entry that is not a file, a folder or a link")),
                     };
                     let (prefix, name) = (text(field(345, 155)), text(field(0, 100)));
                     let is_posix = field(257, 6) == b"ustar\0";

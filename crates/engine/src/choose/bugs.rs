@@ -146,7 +146,7 @@ const BUGS: &[Bug] = &[
     Bug {
         ranges: &[(Version::new(6, 6, 0), Version::candidate(6, 8, 3))],
         narrow_only: false,
-        what: "an accept that stands (multishot) may answer with a descriptor that is none",
+        what: "a multishot accept may return a number that is not a descriptor",
         source: "axboe/liburing issue 1062",
         answer: "tried at start; where it fails, a request per accept",
         meaning: Meaning::Avoided,

@@ -161,6 +161,10 @@ impl Choice {
     /// Returns the reason for this driver, as part of a sentence.
     pub fn why(&self) -> String {
         match (self.wish, self.refused.is_empty()) {
+            // `--driver` of some programs, `--drivers` of the server, or an order to move workers.
+            (Wish::Named(_), _) if self.origin == Origin::CommandLine => {
+                "as asked on the command line".to_owned()
+            }
             (Wish::Named(_), _) => format!("as asked ({})", self.origin),
             (Wish::Auto, true) => "every operation it needs was tried and works".to_owned(),
             (Wish::Auto, false) => {

@@ -276,7 +276,7 @@ impl<P: Poller> Readiness<P> {
         Some(Ok(unsafe { self.pool.lease(id, result as usize) }))
     }
 
-    /// Returns the same into a large buffer.
+    /// Receives as [`receive`](Self::receive) does, into a large buffer.
     fn receive_bulk(&mut self, on: Target) -> Option<Result<Lease, i32>> {
         let mut large = self.pool.take_large();
         let received = self.receive_into(on, large.span());

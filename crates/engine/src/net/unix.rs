@@ -200,12 +200,12 @@ fn remove_stale(address: &UnixAddr, in_use: Error) -> Result<()> {
         Err(why) if why.raw_os_error() == Some(libc::ENOENT) => return Ok(()),
         Err(why) if why.raw_os_error() == Some(libc::ECONNREFUSED) => {}
         // There is a listener, or it cannot be determined.
-        _ => return Err(in_use.hint("a process listens there, so the file was left alone")),
+        _ => return Err(in_use.hint("a process listens there, so the file was not removed")),
     }
     let removed = asking.call(|_| Call::RemoveSocketFile { path });
     match removed {
         Err(why) if why.raw_os_error() == Some(libc::ENOTSOCK) => {
-            Err(in_use.hint("the file is no socket, so it was left alone"))
+            Err(in_use.hint("the file is not a socket, so it was not removed"))
         }
         Err(why) if why.raw_os_error() != Some(libc::ENOENT) => Err(why.on(address)),
         _ => Ok(()),

@@ -331,8 +331,12 @@ fn the_environment_is_heard_and_the_command_line_is_heard_first() {
             );
         }
         let wish = Some(Wish::Named(DriverName::Epoll));
-        assert_eq!(choose::choose(wish, None).unwrap().why(), "as asked (--driver)");
-        assert_eq!(choose::driver_info().unwrap().why(), "as asked (--driver)", "the last choice is told");
+        assert_eq!(choose::choose(wish, None).unwrap().why(), "as asked on the command line");
+        assert_eq!(
+            choose::driver_info().unwrap().why(),
+            "as asked on the command line",
+            "the last choice is told"
+        );
         return;
     }
     for word in ["epoll", "nonsense"] {

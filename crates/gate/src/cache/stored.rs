@@ -52,7 +52,7 @@ impl Head {
     /// Takes the lines of an answer that are kept. `date` is the origin's.
     pub fn lines(response: &Response, date: &[u8], freshness: &Freshness) -> FieldBlock {
         let mut lines = FieldBlock::new();
-        // A date with other characters than a line may have is none.
+        // A date with characters that a line may not have is left out.
         let _ = lines.push(b"Date", date);
         for line in response.headers() {
             let named = |name: &String| line.name.eq_ignore_ascii_case(name.as_bytes());

@@ -106,7 +106,7 @@ impl Filter for Gate {
     fn response<'a>(&'a self, flow: &'a mut Flow, mut response: Response) -> Answering<'a> {
         let lines = flow.request.extensions_mut().remove::<ForClient>();
         for (name, value) in lines.into_iter().flat_map(|lines| lines.0) {
-            // It was a line of an answer; one of the framing is none here.
+            // These were lines of an answer. Lines of its framing are refused here, and left out.
             let _ = response.add_header(&name, value);
         }
         Answering::Now(response)

@@ -574,14 +574,16 @@ impl Gate {
         let (status, what) = match refused.why {
             Why::TooMany => {
                 refused.state.refused.fetch_add(1, Ordering::Relaxed);
-                (Status::TOO_MANY_REQUESTS, "There were too many requests. Try again later.")
+                (Status::TOO_MANY_REQUESTS, "There were too many requests.")
             }
             Why::Unknown => {
                 refused.state.unavailable.fetch_add(1, Ordering::Relaxed);
-                (Status::SERVICE_UNAVAILABLE, "The service is not available now. Try again later.")
+                (Status::SERVICE_UNAVAILABLE, "The service is not available now.")
             }
         };
-        let mut response = page::refusal(status, &flow.context, what);
+        let unit = if refused.after == 1 { "second" } else { "seconds" };
+        let what = format!("{what} Try again in {} {unit}.", refused.after);
+        let mut response = page::refusal(status, &flow.context, &what);
         // A number is a value of a header line.
         let _ = response.set_header("Retry-After", refused.after.to_string());
         response

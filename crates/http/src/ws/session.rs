@@ -106,7 +106,7 @@ impl WebSocket {
 
     /// Returns the code with which the session ends, once the peer has closed or broken a rule. It is known
     /// before [`recv`](Self::recv) reports the end: `recv` waits, for a few seconds, until the peer has ended
-    /// the connection.
+    /// the connection. A caller that acts on the end need not wait that long.
     pub fn ending(&self) -> Option<CloseCode> {
         match &self.phase {
             Phase::Open | Phase::Over => None,

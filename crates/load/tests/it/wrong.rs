@@ -39,7 +39,7 @@ const ANSWERS: [(&str, Count, &[u8]); 19] = [
         b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
     ),
     (
-        "a chunk size that is none",
+        "a chunk size that is not a number",
         PROTOCOL,
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\nhello\r\n",
     ),

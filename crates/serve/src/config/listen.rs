@@ -80,7 +80,7 @@ pub fn listen_at(text: &str) -> Result<ListenAt, String> {
 /// one.
 pub(super) fn no_abstract(text: &str) -> String {
     format!(
-        "expected the file of a Unix socket, as \"unix:PATH\": there are no abstract ones, found {text:?}"
+        "expected the file of a Unix socket, as \"unix:PATH\" (abstract sockets are not supported), found {text:?}"
     )
 }
 

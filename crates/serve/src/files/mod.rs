@@ -421,7 +421,7 @@ impl Files {
         if siblings != 0 {
             let forms = item.forms.get();
             for coding in coding::accepted(fields, siblings) {
-                // One that has gone meanwhile is none.
+                // A file that was removed meanwhile is not offered.
                 let second = open::second(context.began);
                 let Ok(coded) = self.fetch(settings, path, Some(coding), second).await else { continue };
                 if state_of(&forms, coding) == Some(coded.identity) {

@@ -401,7 +401,7 @@ impl Proxies {
     ) -> Result<(Head, Box<Pump>), Failure> {
         let (group, timing) = (&route.group, &route.settings().to.timing);
         let retry = &group.guards().retry;
-        // A repeat that would begin when time is over is none: what is there now is told at once.
+        // A repeat that would begin after the time limit is not made: the present answer is returned at once.
         let fits = |wait: &Duration| asking.time_left().is_none_or(|left| *wait < left);
         let mut repeats = 0;
         let mut head = head;

@@ -43,7 +43,9 @@ impl fmt::Display for Broken {
         match self {
             Broken::Client => f.write_str("tunnel: the client is gone"),
             Broken::Behind(why) => write!(f, "tunnel: {why}"),
-            Broken::Request => f.write_str("tunnel: the offer was taken before the request was there"),
+            Broken::Request => {
+                f.write_str("tunnel: the server switched protocols before it had the whole request")
+            }
             Broken::Silent(span) => write!(f, "tunnel: nothing moved for {span:?}"),
         }
     }

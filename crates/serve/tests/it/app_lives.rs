@@ -228,7 +228,14 @@ fn processes_of_every_kind_are_restarted_and_scaled_by_their_slots() {
         assert!(told["error"].as_str().is_some_and(|told| told.contains(why)), "{why}: {told}");
     }
     let kinds = |site: &Site| pids(site).iter().filter(|(is_task, _)| *is_task).count();
+    site.write("import waits", "");
     assert_eq!(order(json!({"do": "scale", "tasks": 3}))["ok"]["web"], "3 task workers");
+    let early = order(json!({"do": "restart", "slot": "t2"}));
+    assert_eq!(
+        early["error"],
+        "web: slot t2 has no process that serves yet: it is starting, or waits for its next try"
+    );
+    std::fs::remove_file(site.path("import waits")).unwrap();
     wait_until("three task workers", || kinds(&site) == 3);
     let told = order(json!({"do": "scale", "workers": 1, "tasks": 0}));
     assert_eq!(told["ok"]["web"], "1 worker, 0 task workers");

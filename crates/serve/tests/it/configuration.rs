@@ -24,11 +24,11 @@ fn each_mistake_is_told_with_its_line_and_key() {
         ),
         (
             "listen = \"unix:@site\"",
-            "listen: expected the file of a Unix socket, as \"unix:PATH\": there are no abstract ones, found \"unix:@site\"",
+            "listen: expected the file of a Unix socket, as \"unix:PATH\" (abstract sockets are not supported), found \"unix:@site\"",
         ),
         (
             "upstream.u.servers = [\"unix:@app\"]",
-            "upstream.u.servers[1]: expected the file of a Unix socket, as \"unix:PATH\": there are no abstract ones, found \"unix:@app\"",
+            "upstream.u.servers[1]: expected the file of a Unix socket, as \"unix:PATH\" (abstract sockets are not supported), found \"unix:@app\"",
         ),
         // Not also that servers which are missing are not https://.
         (

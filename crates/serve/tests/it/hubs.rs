@@ -126,7 +126,7 @@ drivers!(a_token_gives_the_rights_in_its_claims_and_no_others, |driver| {
     let mut other = subscribe(&site, "match=a");
     assert_eq!(publish(&site, "topic=a&data=secret&private=on", &line(&right)).0, 200);
     assert_eq!(publish(&site, "topic=a&data=open", &line(&right)).0, 200);
-    // A token for one topic is none for another; it is no key, and its signature and type count.
+    // A token for one topic does not permit another; it is not a key, and its signature and type count.
     assert_eq!(publish(&site, "topic=b&data=x", &line(&right)).0, 403);
     assert_eq!(publish(&site, "topic=a&data=x", &line(&format!("{right}x"))).0, 401);
     assert_eq!(publish(&site, "topic=a&data=x", &line(&token("JWT", details))).0, 401);

@@ -30,6 +30,7 @@ drivers!(a_client_gets_its_burst_and_then_429_with_the_time_to_wait, |driver: Dr
     assert_eq!((refused.status, refused.header("RateLimit-Policy")), (429, policy));
     let after: u64 = refused.header("Retry-After").unwrap().parse().unwrap();
     assert!((1..=1800).contains(&after), "{after}");
+    assert!(refused.text().contains(&format!("Try again in {after} seconds.")), "{}", refused.text());
     assert_eq!(site.client().get("/").status, 429, "another connection is the same client");
 });
 

@@ -96,7 +96,7 @@ fn a_hub_that_keeps_its_settings_is_reported_at_each_reload() {
             event => panic!("{event}"),
         }
     };
-    let told = ["hub.NAME (its members stay with a hub of the same name)"];
+    let told = ["hub.news (its members stay with a hub of the same name)".to_owned()];
     assert_eq!(
         (waiting("5s"), waiting("6s"), waiting("6s"), waiting("5s")),
         (vec![], told.to_vec(), told.to_vec(), vec![])

@@ -34,8 +34,8 @@ impl fmt::Display for BadHead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             BadHead::TooLong => "a head that is too long",
-            BadHead::Line => "a header line that is none",
-            BadHead::Status => "a status that is none",
+            BadHead::Line => "an invalid header line",
+            BadHead::Status => "an invalid status",
         })
     }
 }

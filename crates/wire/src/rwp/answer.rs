@@ -533,7 +533,7 @@ mod tests {
         assert!(matches!(got, Ok(Answer::Head { status: 401, complete: true, .. })), "{got:?}");
         let mut answering = Answering::socket(0);
         assert!(answering.accept(&frame(Kind::WS_CLOSE, END, 1000, b"")).is_ok());
-        // An ordinary request is no socket.
+        // An ordinary request is not a WebSocket.
         for kind in [Kind::WS_ACCEPT, Kind::WS_DATA, Kind::WS_CLOSE] {
             assert_eq!(Answering::new(9).accept(&frame(kind, END, 1000, &payload)), Err(Fault::Order));
         }

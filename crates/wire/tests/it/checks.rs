@@ -582,7 +582,7 @@ pub(crate) fn resp(bytes: &[u8]) {
         (found, broken)
     };
     let whole = read(bytes, bytes.len().max(1));
-    // A number that is none equals nothing, but is written in one way.
+    // NaN equals nothing, but is written in one way.
     assert_eq!(format!("{whole:?}"), format!("{:?}", read(bytes, 1)));
     let mut written = Vec::new();
     whole.0.iter().for_each(|reply| reply.put(&mut written));

@@ -444,7 +444,7 @@ fn only_what_is_not_as_an_earlier_manifest_has_it_is_copied_and_the_destination_
         let checked =
             run(ringroad(["manifest", "check", &format!("new.{kind}"), "d"]).current_dir(place.path()));
         assert_eq!(checked.code, Some(0), "{checked:?}");
-        // A list that is none is found before anything is done.
+        // A file that is not a list is refused before anything is done.
         fs::write(at(&format!("old.{kind}")), list("new").trim_end()).unwrap();
         let refused = cp(&place, &words);
         assert!(refused.code == Some(1) && refused.stderr.contains("cut off"), "{refused:?}");

@@ -189,7 +189,7 @@ drivers!(http_1_is_spoken_on_the_same_address, |driver: DriverName| {
     client.send(&frames::settings(&[]));
     client.get(1, "/");
     assert_eq!(client.response(1).as_deref(), Some(&b"Http2"[..]));
-    // Behind a request it is none.
+    // After a request it is not a preface.
     let mut client = support::Client::new(address);
     client.get("/");
     client.send(frames::PREFACE);
