@@ -103,7 +103,7 @@ pub(crate) fn pem_words(why: &pem::Error) -> String {
             "a part of it has no end: perhaps it is still being written".to_owned()
         }
         pem::Error::IllegalSectionStart { .. } => "a line with -----BEGIN is wrong".to_owned(),
-        pem::Error::NoItemsFound => "no PEM block found".to_owned(),
+        pem::Error::NoItemsFound => "none was found".to_owned(),
         other => other.to_string(),
     }
 }
