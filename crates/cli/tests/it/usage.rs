@@ -321,7 +321,7 @@ fn a_closed_stream_is_neither_an_empty_input_nor_an_output() {
         let mut shell = std::process::Command::new("sh");
         run(shell.args(["-c", line, crate::support::BINARY]).current_dir(folder.path()))
     };
-    for driver in ["io_uring", "epoll", "threads"] {
+    for driver in crate::serve::drivers() {
         let outcome = shell(&format!("RINGROAD_DRIVER={driver} exec \"$0\" cat s/f >&-"));
         let said = "ringroad: write, on standard output: Bad file descriptor\n";
         assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(1), said), "{driver}");

@@ -5,7 +5,7 @@ use crate::support::{Told, archive, clean, engines, files, folders, many, packed
 use crate::tree::noise;
 use ringroad_copy::{Durability, Engine, ErrorKind, Options, Reflink};
 use ringroad_engine::fs::OpenOptions;
-use ringroad_engine::{DriverName, Runtime};
+use ringroad_engine::{DriverName, Runtime, choose};
 use ringroad_uring::{ReadAhead, Ring, Source};
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
@@ -162,8 +162,8 @@ fn files_past_the_page_cache_are_read_as_they_are_on_every_driver() {
     let each = |read_most| kinds.map(|(flags, uncached)| (flags, uncached, read_most));
     for (flags, uncached, read_most) in each(None).into_iter().chain(each(Some(1000))) {
         fuse.set(Faults { uncached, read_most, ..Faults::default() });
-        for &driver in DriverName::ALL.iter().filter(|name| **name != DriverName::Sim) {
-            let Ok(runtime) = Runtime::new(driver) else { continue };
+        for driver in choose::drivers().filter(|driver| choose::probe(*driver).is_ok()) {
+            let runtime = Runtime::new(driver).unwrap();
             let read = runtime.block_on(async {
                 let file = OpenOptions::new().read(true).custom_flags(flags);
                 let file = file.open(fuse.mounted.join("f")).await.unwrap();
@@ -179,7 +179,10 @@ fn files_past_the_page_cache_are_read_as_they_are_on_every_driver() {
             });
             assert!(read.unwrap() == bytes, "{driver}: {flags:#o}, {read_most:?}");
         }
-        let Ok(mut ahead) = ReadAhead::new(Ring::builder(4), 4096) else { continue };
+        if choose::probe(DriverName::IoUring).is_err() {
+            continue;
+        }
+        let mut ahead = ReadAhead::new(Ring::builder(4), 4096).unwrap();
         let mut options = std::fs::OpenOptions::new();
         let file = options.read(true).custom_flags(flags).open(fuse.mounted.join("f")).unwrap();
         for source in [Source::Positioned { size: 9000 }, Source::Positioned { size: 0 }, Source::Stream] {
