@@ -1,5 +1,6 @@
 // Chromium, headless and without packages, over a pipe: `start(FOLDER)` gives `open(URL)`, which opens a window and gives a
-// function that evaluates an expression in it, and `stop()`.
+// function that evaluates an expression in it, and `stop()`, which is done when none of its processes is left. All its files are
+// in FOLDER.
 'use strict';
 const { spawn } = require('child_process');
 
@@ -7,7 +8,8 @@ exports.start = folder => {
   const browser = spawn('chromium', [
     '--headless', '--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--no-first-run', '--disable-background-networking',
     `--user-data-dir=${folder}`, '--remote-debugging-pipe',
-  ], { stdio: ['ignore', 'ignore', 'ignore', 'pipe', 'pipe'] });
+  ], { detached: true, env: { ...process.env, TMPDIR: folder }, stdio: ['ignore', 'ignore', 'ignore', 'pipe', 'pipe'] });
+  const ended = new Promise(done => browser.once('exit', done));
   const [commands, answers] = [browser.stdio[3], browser.stdio[4]];
   let count = 0, text = '';
   const waiting = new Map();
@@ -34,5 +36,12 @@ exports.start = folder => {
       return result.value ?? null;
     };
   };
-  return { open, stop: () => browser.kill('SIGKILL') };
+  const stop = async () => {
+    const group = signal => { try { return process.kill(-browser.pid, signal); } catch { return false; } };
+    group('SIGKILL');
+    await ended;
+    // Those of a renderer are not children of this process, so no event tells of their end.
+    while (group(0)) await new Promise(done => setTimeout(done, 5));
+  };
+  return { open, stop };
 };

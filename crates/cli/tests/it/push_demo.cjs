@@ -11,4 +11,4 @@ async function main() {
     console.log(JSON.stringify(await windows[line[0] - 1](line.slice(2))));
   }
 }
-main().then(() => 0, why => { console.error(why); return 1; }).then(code => { browser.stop(); process.exit(code); });
+main().then(() => 0, why => { console.error(why); return 1; }).then(async code => { await browser.stop(); process.exit(code); });

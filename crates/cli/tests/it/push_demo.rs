@@ -10,8 +10,9 @@ use std::process::{ChildStdin, Command, Stdio};
 
 /// Two windows with the page.
 struct Browser {
-    _process: Kill,
-    input: ChildStdin,
+    process: Kill,
+    /// There until this is dropped.
+    input: Option<ChildStdin>,
     lines: Lines,
     errors: Lines,
 }
@@ -23,10 +24,10 @@ impl Browser {
         command.arg(script).arg(url).arg(folder);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = Kill(command.spawn().unwrap());
-        let input = process.0.stdin.take().unwrap();
+        let input = process.0.stdin.take();
         let lines = Lines::of(process.0.stdout.take().unwrap());
         let errors = Lines::of(process.0.stderr.take().unwrap());
-        let mut browser = Browser { _process: process, input, lines, errors };
+        let mut browser = Browser { process, input, lines, errors };
         browser.told();
         browser
     }
@@ -37,7 +38,7 @@ impl Browser {
 
     /// The value of an expression in a window, as JSON.
     fn of(&mut self, window: usize, expression: &str) -> String {
-        writeln!(self.input, "{window} {expression}").unwrap();
+        writeln!(self.input.as_mut().unwrap(), "{window} {expression}").unwrap();
         self.told()
     }
 
@@ -48,6 +49,16 @@ impl Browser {
             last = self.of(window, expression);
             last == value
         });
+    }
+}
+
+impl Drop for Browser {
+    /// Its processes write into their folder until they have ended, so they are waited for.
+    fn drop(&mut self) {
+        self.input = None;
+        if !std::thread::panicking() {
+            self.process.wait();
+        }
     }
 }
 

@@ -72,4 +72,4 @@ async function main() {
   console.log('ok');
 }
 
-main().then(() => 0, why => { console.error(why); return 1; }).then(code => { browser.stop(); process.exit(code); });
+main().then(() => 0, why => { console.error(why); return 1; }).then(async code => { await browser.stop(); process.exit(code); });

@@ -6,9 +6,12 @@
 
 use ringroad_lab::page;
 use ringroad_measure::Record;
+use rustix::process::{Pid, Signal, kill_process_group};
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// What a page is asked, and tells the window it is framed in: how wide it became and how wide it may be, how
 /// many charts are to be seen, and the colour of its ground.
@@ -44,12 +47,21 @@ fn look(browser: &str, folder: &Path, html: &str, width: u32, dark: bool) -> Opt
     if dark {
         command.arg("--blink-settings=preferredColorScheme=0");
     }
-    let output = command
+    command
         .arg(format!("file://{}", file.display()))
         .env("HOME", folder)
+        .env("TMPDIR", folder)
+        .process_group(0)
         .stdin(Stdio::null())
-        .output()
-        .ok()?;
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let process = command.spawn().ok()?;
+    let group = Pid::from_child(&process);
+    let output = process.wait_with_output().ok()?;
+    // Its other processes write into the folder until they have ended.
+    while kill_process_group(group, Signal::KILL).is_ok() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
     let (document, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     let probe = document
         .split_once("data-probe=\"")
