@@ -40,7 +40,11 @@ const PARTS: [Part; 12] = [
         what: "each shell line beside GNU's cp, with every engine",
         words: &["test", "-E", "package(ringroad-cli) & test(beside_gnu::)"],
     },
-    Part { name: "second-kernel", what: "the engine's tests under Linux 6.1", words: &["second-kernel"] },
+    Part {
+        name: "second-kernel",
+        what: "the engine's tests under another kernel",
+        words: &["second-kernel"],
+    },
     Part {
         name: "package",
         what: "packages of the libraries, the oldest compiler",

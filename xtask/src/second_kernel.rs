@@ -1,23 +1,35 @@
 //! `cargo xtask second-kernel [NAME...]`: the engine's suite under another kernel, and what the doctor says
 //! there.
 //!
-//! User-mode Linux is a kernel that runs as an ordinary process; Debian's package `user-mode-linux` is Linux
-//! 6.1, the oldest with what the io_uring driver needs. Its root is this machine's, read only, so the
-//! binaries are the ones built here. It has one CPU and counts no time one could believe: it is for
-//! correctness.
+//! `RINGROAD_KERNEL` names the kernel's image; without it the newest in `/boot` is taken. QEMU runs it with
+//! two emulated processors: no module, no disk and no hardware support is needed, and another kernel than
+//! this machine's is one download away (`apt-get download linux-image-…`, `dpkg -x`). Emulation is some ten
+//! times slower, and its clock jumps, so it is for correctness.
+//!
+//! The initial RAM file system ([`archive`]) is all that the kernel gets: busybox, the doctor, the test
+//! binaries and their libraries.
 
 use crate::checked;
 use crate::denied::{ENGINE, test_binaries};
+use std::collections::BTreeMap;
 use std::fs;
-use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-const KERNEL: &str = "linux.uml";
-/// Seconds until it is ended. It takes five minutes; on a busy host three times as long.
+mod archive;
+
+use archive::Archive;
+
+/// The emulator, for the architecture of the test binaries.
+const EMULATOR: &str =
+    if cfg!(target_arch = "aarch64") { "qemu-system-aarch64" } else { "qemu-system-x86_64" };
+/// Seconds until it is ended. It takes some ten minutes; on a busy host three times as long.
 const PATIENCE: &str = "2400";
 const OVER: &str = "second-kernel: over, failed:";
+/// Programs of busybox that the init script, and tests by `sh`, call.
+const APPLETS: [&str; 12] =
+    ["cat", "echo", "ip", "mkdir", "mount", "poweroff", "sh", "sleep", "true", "ulimit", "uname", "unshare"];
 
 /// The tests with one of `names` in their name; all if `names` is empty.
 pub(crate) fn run(root: &Path, names: &[String]) -> ExitCode {
@@ -32,30 +44,28 @@ pub(crate) fn run(root: &Path, names: &[String]) -> ExitCode {
 }
 
 fn boot(root: &Path, names: &[String]) -> io::Result<bool> {
+    let kernel = kernel()?;
     let binaries = test_binaries(root, ENGINE).map_err(io::Error::other)?;
-    let doctor = ringroad(root)?;
     let folder = tempfile::tempdir()?;
-    let init = folder.path().join("init");
-    fs::write(&init, script(&root.canonicalize()?, &doctor, &binaries, names))?;
-    fs::set_permissions(&init, fs::Permissions::from_mode(0o755))?;
-    let mut kernel = Command::new("timeout");
-    kernel
-        .args(["--kill-after=10", PATIENCE, KERNEL])
-        .args([
-            "mem=2G",
-            "root=/dev/root",
-            "rootfstype=hostfs",
-            "rootflags=/",
-            "ro",
-            "quiet",
-            "con=null",
-            "con0=null,fd:1",
-        ])
-        .arg(format!("init={}", init.display()))
+    let image = folder.path().join("initramfs");
+    pack(&image, &ringroad(root)?, &binaries, names)?;
+    println!("second-kernel: {}", kernel.display());
+    let mut machine = Command::new("timeout");
+    machine
+        .args(["--kill-after=10", PATIENCE, EMULATOR, "-accel", "tcg,thread=multi", "-cpu", "max"])
+        .args(["-smp", "2", "-m", "3G", "-nic", "none", "-no-reboot"])
+        .args(["-display", "none", "-monitor", "none", "-serial", "stdio"])
+        .args(if cfg!(target_arch = "aarch64") { &["-machine", "virt"][..] } else { &[] })
+        .arg("-kernel")
+        .arg(&kernel)
+        .arg("-initrd")
+        .arg(&image)
+        // A panic of the kernel ends the machine.
+        .args(["-append", "console=ttyS0 console=ttyAMA0 quiet panic=-1"])
         .stdin(Stdio::null())
         .stdout(Stdio::piped());
     let mut failed = true;
-    let followed = checked::follow(&mut kernel, |line| !line.ends_with("... ok"), &mut |line| {
+    let followed = checked::follow(&mut machine, |line| !line.ends_with("... ok"), &mut |line| {
         if let Some((_, count)) = line.split_once(OVER) {
             failed = count.trim() != "0";
         }
@@ -63,7 +73,7 @@ fn boot(root: &Path, names: &[String]) -> io::Result<bool> {
     let (status, passed) = followed?;
     match status.code() {
         // timeout(1)
-        Some(127) => Err(io::Error::other(format!("there is no {KERNEL}: apt-get install user-mode-linux"))),
+        Some(127) => Err(io::Error::other(format!("there is no {EMULATOR}: apt-get install qemu-system"))),
         Some(124 | 137) => Err(io::Error::other(format!("not over after {PATIENCE} s, {passed} passed"))),
         _ => {
             println!("second-kernel: {passed} passed");
@@ -72,40 +82,96 @@ fn boot(root: &Path, names: &[String]) -> io::Result<bool> {
     }
 }
 
-/// The first process there: mounts what a suite needs, runs it, and ends the kernel.
-fn script(root: &Path, doctor: &Path, binaries: &[String], names: &[String]) -> String {
+/// Returns the kernel's image.
+fn kernel() -> io::Result<PathBuf> {
+    if let Some(named) = std::env::var_os("RINGROAD_KERNEL") {
+        return Ok(named.into());
+    }
+    let there = fs::read_dir("/boot").into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
+    let images = there
+        .filter(|path| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"vmlinuz-")));
+    let newest = images.max_by_key(|path| fs::metadata(path).and_then(|about| about.modified()).ok());
+    newest.ok_or_else(|| {
+        io::Error::other(
+            "there is no kernel in /boot: name the image of one as RINGROAD_KERNEL (on Debian: apt-get download \
+             linux-image-VERSION-cloud-amd64, dpkg -x FILE FOLDER, FOLDER/boot/vmlinuz-VERSION-cloud-amd64)",
+        )
+    })
+}
+
+/// Writes the initial RAM file system.
+fn pack(image: &Path, doctor: &Path, binaries: &[String], names: &[String]) -> io::Result<()> {
+    let busybox = program("busybox")?;
+    let mut programs =
+        BTreeMap::from([("/bin/busybox".to_owned(), busybox), ("/ringroad".to_owned(), doctor.into())]);
+    let tests: Vec<_> = (0..binaries.len()).map(|at| format!("/tests-{at}")).collect();
+    programs.extend(tests.iter().cloned().zip(binaries.iter().map(PathBuf::from)));
+    let mut files = programs.clone();
+    for program in programs.values() {
+        files.extend(libraries(program)?.into_iter().map(|path| (path.display().to_string(), path)));
+    }
+    let mut archive = Archive::new(io::BufWriter::new(fs::File::create(image)?));
+    for folder in ["/dev", "/proc", "/run", "/sys", "/tmp"] {
+        archive.folder(folder)?;
+    }
+    for (name, path) in &files {
+        archive.file(name, &fs::read(path)?)?;
+    }
+    for applet in APPLETS {
+        archive.link(&format!("/bin/{applet}"), "busybox")?;
+    }
+    archive.file("/init", script(&tests, names).as_bytes())?;
+    archive.finish()?.flush()
+}
+
+/// Returns a program of `PATH`, or an error that names its package.
+fn program(name: &str) -> io::Result<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|path| path.is_file());
+    found
+        .ok_or_else(|| io::Error::other(format!("there is no {name} in PATH: apt-get install {name}-static")))
+}
+
+/// Returns the libraries that a program is linked to, with its loader. A static program has none.
+fn libraries(program: &Path) -> io::Result<Vec<PathBuf>> {
+    let output = Command::new("ldd").arg(program).output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let words = text.lines().flat_map(str::split_whitespace);
+    Ok(words.filter(|word| word.starts_with('/')).map(PathBuf::from).collect())
+}
+
+/// The first process there: mounts what a suite needs, runs it, and ends the machine.
+fn script(tests: &[String], names: &[String]) -> String {
     let mut text = String::from(
         "#!/bin/sh\n\
-         export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/run TMPDIR=/run RINGROAD_SEEDS=500 NO_COLOR=1 RUST_BACKTRACE=0\n\
+         export PATH=/bin HOME=/run TMPDIR=/run RINGROAD_SEEDS=500 NO_COLOR=1 RUST_BACKTRACE=0\n\
          mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t tmpfs tmp /run; mount -t devtmpfs dev /dev\n\
          mkdir -p /dev/shm; mount -t tmpfs shm /dev/shm\n\
          ip link set lo up\n\
          ulimit -n 20000\n\
-         failed=0\n",
+         failed=0\n\
+         uname -a\n\
+         /ringroad doctor\n",
     );
-    text.push_str(&format!("{} doctor\ncd {}/crates/engine\n", quoted(doctor), quoted(root)));
-    let names: String = names.iter().map(|name| format!(" {}", quoted(Path::new(name)))).collect();
-    for binary in binaries {
+    let names: String = names.iter().map(|name| format!(" {}", quoted(name))).collect();
+    for tests in tests {
         // Two at a time, as on two CPUs: with more, tests of the harness's deadlines would be of the
         // scheduler.
-        text.push_str(&format!(
-            "{} --test-threads=2 --color=never{names} || failed=$((failed + 1))\n",
-            quoted(Path::new(binary))
-        ));
+        text.push_str(&format!("{tests} --test-threads=2 --color=never{names} || failed=$((failed + 1))\n"));
     }
-    text.push_str(&format!("echo {OVER} $failed\nhalt -f || reboot -f\n"));
+    text.push_str(&format!("echo {OVER} $failed\npoweroff -f\n"));
     text
 }
 
-fn quoted(path: &Path) -> String {
-    format!("'{}'", path.display().to_string().replace('\'', r"'\''"))
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 /// The program itself, built as the tests are.
 fn ringroad(root: &Path) -> io::Result<PathBuf> {
     let built = Command::new(env!("CARGO"))
         .current_dir(root)
-        .args(["build", "--quiet", "--package", "ringroad-cli"])
+        .args(["build", "--quiet", "--workspace", "--bin", "ringroad"])
         .status()?;
     if !built.success() {
         return Err(io::Error::other("cargo build failed"));

@@ -216,7 +216,7 @@ cases!(no_file_but_a_socket_is_ever_removed, real, |case| {
             replacing.replace_stale = true;
             let error = UnixListener::bind_with(&path, replacing).unwrap_err();
             assert_eq!(error.raw_os_error(), Some(libc::EADDRINUSE));
-            assert!(error.to_string().contains("no socket, so it was left alone"), "{error}");
+            assert!(error.to_string().contains("not a socket, so it was not removed"), "{error}");
             assert_eq!(std::fs::read(&path).unwrap(), b"bytes");
             // Nor what a link names.
             let link = dir.path("link");
