@@ -161,7 +161,7 @@ impl Choice {
     /// Returns the reason for this driver, as part of a sentence.
     pub fn why(&self) -> String {
         match (self.wish, self.refused.is_empty()) {
-            // `--driver` of some programs, `--drivers` of the server, or an order to move workers.
+            // `--driver`, or `--drivers` of the server.
             (Wish::Named(_), _) if self.origin == Origin::CommandLine => {
                 "as asked on the command line".to_owned()
             }

@@ -66,7 +66,7 @@ impl Step {
             Step::Receive => ("io_uring_enter", "a receive that stands, and its cancel"),
             Step::Send => ("io_uring_enter", "a send"),
             Step::Accept => ("io_uring_enter", "an accept"),
-            Step::AcceptMultishot => ("io_uring_enter", "an accept that stands"),
+            Step::AcceptMultishot => ("io_uring_enter", "a multishot accept"),
             Step::Timeout => ("io_uring_enter", "a timeout"),
             Step::Cancel => ("io_uring_enter", "the cancel of a read that waits"),
             Step::Files => ("io_uring_enter", "operations on files"),

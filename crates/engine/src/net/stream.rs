@@ -383,6 +383,38 @@ impl<F: Family> ReadHalf<F> {
     pub fn canceller(&self) -> Canceller {
         self.socket.canceller(false)
     }
+
+    /// Works as [`Stream::local_addr`].
+    ///
+    /// # Errors
+    /// As [`Stream::local_addr`].
+    pub fn local_addr(&self) -> Result<F::Address> {
+        self.socket.local_addr::<F>()
+    }
+
+    /// Works as [`Stream::peer_addr`].
+    ///
+    /// # Errors
+    /// As [`Stream::peer_addr`].
+    pub fn peer_addr(&self) -> Result<F::Address> {
+        self.socket.peer_addr::<F>()
+    }
+
+    /// Works as [`Stream::set_option`]: an option belongs to the connection, and so to both halves.
+    ///
+    /// # Errors
+    /// As [`Stream::set_option`].
+    pub fn set_option(&self, option: SocketOption) -> Result<()> {
+        self.socket.set(option)
+    }
+
+    /// Works as [`Stream::option`].
+    ///
+    /// # Errors
+    /// As [`Stream::option`].
+    pub fn option(&self, option: SocketOption) -> Result<SocketOption> {
+        self.socket.get(option)
+    }
 }
 
 /// The sending half of a connection. See [`Stream::split`].
@@ -396,6 +428,11 @@ impl<F: Family> WriteHalf<F> {
     /// Works as [`Stream::write_all`].
     pub fn write_all<B: IoBuf>(&mut self, bytes: B) -> Write<'_, B> {
         Write::new(&self.socket, bytes, true)
+    }
+
+    /// Works as [`Stream::write`].
+    pub fn write<B: IoBuf>(&mut self, bytes: B) -> Write<'_, B, u32> {
+        Write::new(&self.socket, bytes, false)
     }
 
     /// Works as [`Stream::write_from`].
@@ -423,6 +460,16 @@ impl<F: Family> WriteHalf<F> {
         send.poll(&self.socket, context)
     }
 
+    /// Works as [`Stream::sends_without_copy`].
+    pub fn sends_without_copy(&self, bytes: usize) -> bool {
+        self.socket.with_io(|io, index| io.sends_without_copy(index, bytes)).unwrap_or(false)
+    }
+
+    /// Works as [`Stream::send_file`].
+    pub fn send_file(&mut self, part: FilePart) -> Write<'_, FilePart, u32> {
+        Write::file(&self.socket, part)
+    }
+
     /// Sends the end of the stream to the peer.
     ///
     /// # Errors
@@ -434,6 +481,38 @@ impl<F: Family> WriteHalf<F> {
     /// Works as [`Stream::canceller`]: ends what is awaited on both halves.
     pub fn canceller(&self) -> Canceller {
         self.socket.canceller(false)
+    }
+
+    /// Works as [`Stream::local_addr`].
+    ///
+    /// # Errors
+    /// As [`Stream::local_addr`].
+    pub fn local_addr(&self) -> Result<F::Address> {
+        self.socket.local_addr::<F>()
+    }
+
+    /// Works as [`Stream::peer_addr`].
+    ///
+    /// # Errors
+    /// As [`Stream::peer_addr`].
+    pub fn peer_addr(&self) -> Result<F::Address> {
+        self.socket.peer_addr::<F>()
+    }
+
+    /// Works as [`Stream::set_option`]: an option belongs to the connection, and so to both halves.
+    ///
+    /// # Errors
+    /// As [`Stream::set_option`].
+    pub fn set_option(&self, option: SocketOption) -> Result<()> {
+        self.socket.set(option)
+    }
+
+    /// Works as [`Stream::option`].
+    ///
+    /// # Errors
+    /// As [`Stream::option`].
+    pub fn option(&self, option: SocketOption) -> Result<SocketOption> {
+        self.socket.get(option)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Sending from files, and large buffers in steps.
 
 use crate::support::{alone, listener, narrow_pair, pair, pattern, poll_once, receive_all};
-use ringroad_engine::net::TcpStream;
+use ringroad_engine::net::{SocketOption, TcpStream};
 use ringroad_engine::{FilePart, spawn};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -45,6 +45,26 @@ everywhere!(a_part_of_a_file_is_sent_also_to_a_slow_reader, |case| async move {
         let expected = [b"before ", &bytes[7..399_000], b" behind"].concat();
         assert!(reader.await.unwrap() == expected, "narrow: {narrow}");
     }
+});
+
+everywhere!(halves_send_files_and_have_the_addresses_and_options_of_their_connection, |_| async {
+    let (ours, mut theirs) = pair().await;
+    let addresses = (ours.local_addr().unwrap(), ours.peer_addr().unwrap());
+    let (reader, mut writer) = ours.split();
+    assert_eq!((reader.local_addr().unwrap(), reader.peer_addr().unwrap()), addresses);
+    assert_eq!((writer.local_addr().unwrap(), writer.peer_addr().unwrap()), addresses);
+    for on in [true, false] {
+        writer.set_option(SocketOption::NoDelay(on)).unwrap();
+        assert_eq!(reader.option(SocketOption::NoDelay(!on)).unwrap(), SocketOption::NoDelay(on));
+        reader.set_option(SocketOption::NoDelay(!on)).unwrap();
+        assert_eq!(writer.option(SocketOption::NoDelay(on)).unwrap(), SocketOption::NoDelay(!on));
+    }
+    let (sent, back) = writer.write("a part of it").await;
+    assert_eq!((sent.unwrap(), back), (12, "a part of it"));
+    let (sent, part) = writer.send_file(FilePart::new(file_of(b"of a file"), 5..9)).await;
+    assert_eq!((sent.unwrap(), part.left()), (4, 0));
+    drop((reader, writer));
+    assert_eq!(receive_all(&mut theirs).await, b"a part of itfile");
 });
 
 everywhere!(a_file_that_ends_before_its_part_is_said, |_| async {
