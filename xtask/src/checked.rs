@@ -70,11 +70,16 @@ pub(crate) fn asan(root: &Path, sample: bool) -> ExitCode {
         cargo
             .args(["nextest", "run", "--package", package, "--lib", "--tests", "--no-fail-fast"])
             .args(["--target", &target, "--test-threads", &crate::test::threads().to_string()])
+            // An error that comes once in three tries is an error.
+            .args(["--retries", "0"])
             .env("RUSTC_BOOTSTRAP", "1")
             .env("RUSTFLAGS", "-Zsanitizer=address")
             // Some tests leak memory that the kernel may still use.
             .env("ASAN_OPTIONS", "detect_leaks=0");
-        // A run that is three times slower uses fewer seeds.
+        // A run that is three times slower has longer time limits, and uses fewer seeds.
+        if std::env::var_os("NEXTEST_PROFILE").is_none() {
+            cargo.env("NEXTEST_PROFILE", "deep");
+        }
         if std::env::var_os("RINGROAD_SEEDS").is_none() {
             cargo.env("RINGROAD_SEEDS", "1000");
         }
@@ -212,9 +217,10 @@ pub(crate) fn follow(
     let mut child = cargo.spawn()?;
     let mut passed = 0;
     if let Some(output) = child.stdout.take() {
-        for line in BufReader::new(output).lines() {
+        for line in BufReader::new(output).split(b'\n') {
+            // The console of a machine may print any byte, and ends its lines with CR LF.
             let line = line?;
-            // The console of a kernel ends its lines with CR LF.
+            let line = String::from_utf8_lossy(&line);
             let line = line.trim_end();
             look(line);
             if wanted(line) {

@@ -72,6 +72,7 @@ pub(crate) fn deep(root: &Path, words: &[String]) -> ExitCode {
             day: day(),
             result: match &outcome {
                 Ok(Ended::Passed) => "passed".to_owned(),
+                Ok(Ended::PassedOn(kernel)) => format!("passed on {kernel}"),
                 Ok(Ended::NotRun(why)) => format!("not run: {why}"),
                 Err(why) => format!("**FAILED**: {why}"),
             },
@@ -96,6 +97,8 @@ pub(crate) fn deep(root: &Path, words: &[String]) -> ExitCode {
 /// The result of a part that did not fail.
 enum Ended {
     Passed,
+    /// On a kernel that is named by its image.
+    PassedOn(String),
     NotRun(&'static str),
 }
 
@@ -106,6 +109,10 @@ fn run(root: &Path, part: &Part) -> Result<Ended, String> {
     if part.name == "miri" && !crate::checked::has_miri() {
         return Ok(Ended::NotRun("Miri is not installed"));
     }
+    let kernel = crate::second_kernel::kernel().filter(|_| part.name == "second-kernel");
+    if part.name == "second-kernel" && kernel.is_none() {
+        return Ok(Ended::NotRun("no kernel is named (RINGROAD_KERNEL=IMAGE)"));
+    }
     let this = std::env::current_exe().map_err(|why| why.to_string())?;
     let mut chore = Command::new(this);
     // Long parts have their own time limit for a test.
@@ -115,7 +122,9 @@ fn run(root: &Path, part: &Part) -> Result<Ended, String> {
         "cp" => _ = chore.env("RINGROAD_ENGINES", "all"),
         _ => {}
     }
-    succeed(&mut chore).map(|()| Ended::Passed)
+    succeed(&mut chore)?;
+    let name = kernel.as_deref().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
+    Ok(name.map_or(Ended::Passed, Ended::PassedOn))
 }
 
 /// Checks that the release profile links and works. The lab may find its own numbers INVALID (5) on a busy

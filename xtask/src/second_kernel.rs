@@ -1,9 +1,9 @@
 //! `cargo xtask second-kernel [NAME...]`: the engine's suite under another kernel, and what the doctor says
 //! there.
 //!
-//! `RINGROAD_KERNEL` names the kernel's image; without it the newest in `/boot` is taken. QEMU runs it with
-//! two emulated processors: no module, no disk and no hardware support is needed, and another kernel than
-//! this machine's is one download away (`apt-get download linux-image-…`, `dpkg -x`). Emulation is some ten
+//! `RINGROAD_KERNEL` names the kernel's image. QEMU runs it with two emulated processors: no module, no disk
+//! and no hardware support is needed, and another kernel than this machine's is one download away (`apt-get
+//! download linux-image-…`, `dpkg -x`). Emulation is some ten
 //! times slower, and its clock jumps, so it is for correctness.
 //!
 //! The initial RAM file system ([`archive`]) is all that the kernel gets: busybox, the doctor, the test
@@ -27,9 +27,14 @@ const EMULATOR: &str =
 /// Seconds until it is ended. It takes some ten minutes; on a busy host three times as long.
 const PATIENCE: &str = "2400";
 const OVER: &str = "second-kernel: over, failed:";
+/// The variable with the kernel's image.
+const VARIABLE: &str = "RINGROAD_KERNEL";
 /// Programs of busybox that the init script, and tests by `sh`, call.
-const APPLETS: [&str; 12] =
-    ["cat", "echo", "ip", "mkdir", "mount", "poweroff", "sh", "sleep", "true", "ulimit", "uname", "unshare"];
+const APPLETS: [&str; 11] =
+    ["cat", "echo", "ip", "mkdir", "mount", "poweroff", "sh", "sleep", "true", "uname", "unshare"];
+/// Files that the C library reads to resolve names.
+const OF_NAMES: [(&str, &str); 2] =
+    [("/etc/hosts", "127.0.0.1 localhost\n::1 localhost\n"), ("/etc/nsswitch.conf", "hosts: files\n")];
 
 /// The tests with one of `names` in their name; all if `names` is empty.
 pub(crate) fn run(root: &Path, names: &[String]) -> ExitCode {
@@ -44,15 +49,20 @@ pub(crate) fn run(root: &Path, names: &[String]) -> ExitCode {
 }
 
 fn boot(root: &Path, names: &[String]) -> io::Result<bool> {
-    let kernel = kernel()?;
+    let kernel = kernel().ok_or_else(|| {
+        io::Error::other(format!(
+            "name the image of a kernel as {VARIABLE} (on Debian: apt-get download \
+             linux-image-VERSION-cloud-amd64, dpkg -x FILE FOLDER, FOLDER/boot/vmlinuz-VERSION-cloud-amd64)"
+        ))
+    })?;
     let binaries = test_binaries(root, ENGINE).map_err(io::Error::other)?;
-    let folder = tempfile::tempdir()?;
-    let image = folder.path().join("initramfs");
+    // Written again by the next run, also after one that was interrupted.
+    let image = target(root).join("second-kernel.initramfs");
     pack(&image, &ringroad(root)?, &binaries, names)?;
     println!("second-kernel: {}", kernel.display());
     let mut machine = Command::new("timeout");
     machine
-        .args(["--kill-after=10", PATIENCE, EMULATOR, "-accel", "tcg,thread=multi", "-cpu", "max"])
+        .args(["--foreground", "--kill-after=10", PATIENCE, EMULATOR, "-accel", "tcg,thread=multi", "-cpu", "max"])
         .args(["-smp", "2", "-m", "3G", "-nic", "none", "-no-reboot"])
         .args(["-display", "none", "-monitor", "none", "-serial", "stdio"])
         .args(if cfg!(target_arch = "aarch64") { &["-machine", "virt"][..] } else { &[] })
@@ -64,10 +74,10 @@ fn boot(root: &Path, names: &[String]) -> io::Result<bool> {
         .args(["-append", "console=ttyS0 console=ttyAMA0 quiet panic=-1"])
         .stdin(Stdio::null())
         .stdout(Stdio::piped());
-    let mut failed = true;
+    let mut failed = None;
     let followed = checked::follow(&mut machine, |line| !line.ends_with("... ok"), &mut |line| {
         if let Some((_, count)) = line.split_once(OVER) {
-            failed = count.trim() != "0";
+            failed = Some(count.trim() != "0");
         }
     });
     let (status, passed) = followed?;
@@ -77,26 +87,15 @@ fn boot(root: &Path, names: &[String]) -> io::Result<bool> {
         Some(124 | 137) => Err(io::Error::other(format!("not over after {PATIENCE} s, {passed} passed"))),
         _ => {
             println!("second-kernel: {passed} passed");
-            Ok(!failed && passed > 0)
+            let why = || io::Error::other(format!("the machine ended before the tests were over ({status})"));
+            Ok(!failed.ok_or_else(why)? && passed > 0)
         }
     }
 }
 
-/// Returns the kernel's image.
-fn kernel() -> io::Result<PathBuf> {
-    if let Some(named) = std::env::var_os("RINGROAD_KERNEL") {
-        return Ok(named.into());
-    }
-    let there = fs::read_dir("/boot").into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
-    let images = there
-        .filter(|path| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"vmlinuz-")));
-    let newest = images.max_by_key(|path| fs::metadata(path).and_then(|about| about.modified()).ok());
-    newest.ok_or_else(|| {
-        io::Error::other(
-            "there is no kernel in /boot: name the image of one as RINGROAD_KERNEL (on Debian: apt-get download \
-             linux-image-VERSION-cloud-amd64, dpkg -x FILE FOLDER, FOLDER/boot/vmlinuz-VERSION-cloud-amd64)",
-        )
-    })
+/// Returns the kernel's image, if one is named.
+pub(crate) fn kernel() -> Option<PathBuf> {
+    std::env::var_os(VARIABLE).filter(|named| !named.is_empty()).map(PathBuf::from)
 }
 
 /// Writes the initial RAM file system.
@@ -115,7 +114,11 @@ fn pack(image: &Path, doctor: &Path, binaries: &[String], names: &[String]) -> i
         archive.folder(folder)?;
     }
     for (name, path) in &files {
-        archive.file(name, &fs::read(path)?)?;
+        let content = fs::read(path).map_err(|why| io::Error::other(format!("{}: {why}", path.display())))?;
+        archive.file(name, &content)?;
+    }
+    for (name, text) in OF_NAMES {
+        archive.file(name, text.as_bytes())?;
     }
     for applet in APPLETS {
         archive.link(&format!("/bin/{applet}"), "busybox")?;
@@ -124,18 +127,21 @@ fn pack(image: &Path, doctor: &Path, binaries: &[String], names: &[String]) -> i
     archive.finish()?.flush()
 }
 
-/// Returns a program of `PATH`, or an error that names its package.
-fn program(name: &str) -> io::Result<PathBuf> {
+/// Returns the path of busybox.
+fn busybox() -> io::Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|path| path.is_file());
-    found
-        .ok_or_else(|| io::Error::other(format!("there is no {name} in PATH: apt-get install {name}-static")))
+    let found = std::env::split_paths(&path).map(|folder| folder.join("busybox")).find(|path| path.is_file());
+    found.ok_or_else(|| io::Error::other("there is no busybox in PATH: apt-get install busybox-static"))
 }
 
 /// Returns the libraries that a program is linked to, with its loader. A static program has none.
 fn libraries(program: &Path) -> io::Result<Vec<PathBuf>> {
-    let output = Command::new("ldd").arg(program).output()?;
+    let output = Command::new("ldd").arg(program).output();
+    let output = output.map_err(|why| io::Error::other(format!("ldd: {why}")))?;
     let text = String::from_utf8_lossy(&output.stdout);
+    if let Some(missing) = text.lines().find(|line| line.ends_with("not found")) {
+        return Err(io::Error::other(format!("{}: {}", program.display(), missing.trim())));
+    }
     let words = text.lines().flat_map(str::split_whitespace);
     Ok(words.filter(|word| word.starts_with('/')).map(PathBuf::from).collect())
 }
@@ -176,6 +182,10 @@ fn ringroad(root: &Path) -> io::Result<PathBuf> {
     if !built.success() {
         return Err(io::Error::other("cargo build failed"));
     }
+    target(root).join("debug/ringroad").canonicalize()
+}
+
+fn target(root: &Path) -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    root.join(target).join("debug/ringroad").canonicalize()
+    root.join(target)
 }

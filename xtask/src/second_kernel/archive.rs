@@ -1,8 +1,9 @@
 //! An archive in the format that Linux takes as its initial RAM file system.
 //!
 //! Source: `Documentation/driver-api/early-userspace/buffer-format.rst` of Linux 6.1 (form "newc" of cpio):
-//! each entry is a head of hexadecimal numbers, a name that ends with NUL, and the content, each padded to a
-//! multiple of four bytes. Links hold their target as content.
+//! each entry is a head of hexadecimal numbers with a name that ends with NUL, padded to a multiple of four
+//! bytes, and the content, padded likewise. Links hold their target as content.
+
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 
