@@ -143,7 +143,9 @@ fn number_meant(error: &clap::Error, verb: &str) -> Option<String> {
         _ => None,
     };
     let why = match error.source()?.downcast_ref::<ParseIntError>()?.kind() {
-        IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "the number is too large",
+        IntErrorKind::PosOverflow => "the number is too large",
+        IntErrorKind::NegOverflow => "the number is too small",
+        IntErrorKind::Zero => "at least 1 is expected",
         _ => "a whole number is expected",
     };
     let (option, value) = (text(ContextKind::InvalidArg)?, text(ContextKind::InvalidValue)?);

@@ -125,6 +125,15 @@ pub fn refusal(status: Status, context: &Context, what: &str) -> Response {
     response
 }
 
+/// Makes a refusal that may be over after this many seconds, which its text and its `Retry-After` say.
+pub fn refusal_for(seconds: u64, status: Status, context: &Context, what: &str) -> Response {
+    let unit = if seconds == 1 { "second" } else { "seconds" };
+    let mut response = refusal(status, context, &format!("{what} Try again in {seconds} {unit}."));
+    // A number is a value of a header line.
+    let _ = response.set_header("Retry-After", seconds.to_string());
+    response
+}
+
 /// Makes the refusal of a request that has no room for a line of this server.
 pub fn no_room(context: &Context) -> Response {
     let what = "The request has more header lines than can be handed on.";

@@ -115,7 +115,7 @@ impl fmt::Display for Event {
             Event::ReloadRefused(why) => write!(f, "{why}\nconfiguration: the old one stays in force"),
             Event::ReloadFailed(why) => write!(f, "{why} (the old configuration stays in force)"),
             Event::CertificatesTaken => f.write_str("certificates: read again, in force"),
-            Event::CertificateRefused(bad) => write!(f, "{bad} (the previous certificate stays in use)"),
+            Event::CertificateRefused(bad) => write!(f, "{bad} (not taken: what was in use stays in use)"),
             Event::CertificateUnusable(bad) => write!(f, "{bad} (it is not used)"),
             Event::CertificateExpired(what) => what.fmt(f),
             Event::CertificateObtained(event) | Event::CertificateNotObtained(event) => event.fmt(f),

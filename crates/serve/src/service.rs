@@ -971,6 +971,7 @@ impl Service {
             self.shared.tls().is_some() && handshakes(made) != handshakes(config),
             made.http2 != config.http2,
         ];
+        // Hubs are the last, and have a line each.
         let mut waiting: Vec<String> = ONLY_AT_START
             .iter()
             .zip(differs)

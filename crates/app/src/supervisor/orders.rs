@@ -103,7 +103,7 @@ impl Supervisor {
         }
         let why = match (left.len(), slot) {
             (0, Some(slot)) => {
-                let count = if slot.is_task { self.settings.tasks } else { self.settings.workers };
+                let count = if slot.is_task { self.settings.tasks } else { self.target };
                 let is_coming = (slot.number as usize) < count;
                 let yet = if is_coming { " yet: it is starting, or waits for its next try" } else { "" };
                 format!("slot {slot} has no process that serves{yet}")

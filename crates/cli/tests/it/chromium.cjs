@@ -40,8 +40,10 @@ exports.start = folder => {
     const group = signal => { try { return process.kill(-browser.pid, signal); } catch { return false; } };
     group('SIGKILL');
     await ended;
-    // Those of a renderer are not children of this process, so no event tells of their end.
-    while (group(0)) await new Promise(done => setTimeout(done, 5));
+    // Those of a renderer are not children of this process, so no event tells of their end. Where no process collects them they
+    // stay as zombies, which are found for ever.
+    const begun = Date.now();
+    while (group(0) && Date.now() - begun < 10000) await new Promise(done => setTimeout(done, 5));
   };
   return { open, stop };
 };

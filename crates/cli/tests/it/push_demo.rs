@@ -7,6 +7,7 @@ use crate::support::{Kill, Lines, installed, until};
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{ChildStdin, Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// Two windows with the page.
 struct Browser {
@@ -56,8 +57,9 @@ impl Drop for Browser {
     /// Its processes write into their folder until they have ended, so they are waited for.
     fn drop(&mut self) {
         self.input = None;
-        if !std::thread::panicking() {
-            self.process.wait();
+        let begun = Instant::now();
+        while matches!(self.process.0.try_wait(), Ok(None)) && begun.elapsed() < Duration::from_secs(30) {
+            std::thread::sleep(Duration::from_millis(5));
         }
     }
 }

@@ -144,10 +144,8 @@ impl Gate {
                 Verdict::Answered(response) => return *response,
                 Verdict::Unavailable(why) => {
                     flow.context.fault(format!("authentication: {why}"));
-                    let what = "Credentials cannot be checked now. Try again later.";
-                    let mut refused = page::refusal(Status::SERVICE_UNAVAILABLE, &flow.context, what);
-                    let _ = refused.set_header("Retry-After", "1");
-                    return refused;
+                    let what = "Credentials cannot be checked now.";
+                    return page::refusal_for(1, Status::SERVICE_UNAVAILABLE, &flow.context, what);
                 }
                 verdict => wrong.push(matches!(verdict, Verdict::Wrong)),
             }

@@ -581,12 +581,7 @@ impl Gate {
                 (Status::SERVICE_UNAVAILABLE, "The service is not available now.")
             }
         };
-        let unit = if refused.after == 1 { "second" } else { "seconds" };
-        let what = format!("{what} Try again in {} {unit}.", refused.after);
-        let mut response = page::refusal(status, &flow.context, &what);
-        // A number is a value of a header line.
-        let _ = response.set_header("Retry-After", refused.after.to_string());
-        response
+        page::refusal_for(refused.after, status, &flow.context, what)
     }
 
     /// Asks the stores of the limits that have one, all at once. Returns the limit that refuses.

@@ -189,11 +189,8 @@ impl Filter for Refusing {
             return Step::Next;
         }
         self.shed.refused.fetch_add(1, Ordering::Relaxed);
-        let what = "There is too much to do now. Try again later.";
-        let mut response = page::refusal(Status::SERVICE_UNAVAILABLE, &flow.context, what);
-        // It is a value of a header line.
-        let _ = response.set_header("Retry-After", "1");
-        Step::Answer(response)
+        let what = "There is too much to do now.";
+        Step::Answer(page::refusal_for(1, Status::SERVICE_UNAVAILABLE, &flow.context, what))
     }
 }
 

@@ -11,7 +11,7 @@ use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What a page is asked, and tells the window it is framed in: how wide it became and how wide it may be, how
 /// many charts are to be seen, and the colour of its ground.
@@ -58,8 +58,10 @@ fn look(browser: &str, folder: &Path, html: &str, width: u32, dark: bool) -> Opt
     let process = command.spawn().ok()?;
     let group = Pid::from_child(&process);
     let output = process.wait_with_output().ok()?;
-    // Its other processes write into the folder until they have ended.
-    while kill_process_group(group, Signal::KILL).is_ok() {
+    // Its other processes write into the folder until they have ended. Where no process collects them they
+    // stay as zombies, which are found for ever.
+    let begun = Instant::now();
+    while kill_process_group(group, Signal::KILL).is_ok() && begun.elapsed() < Duration::from_secs(10) {
         std::thread::sleep(Duration::from_millis(5));
     }
     let (document, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
