@@ -3,7 +3,7 @@
 
     tls_reloads.py PID PORT COUNT PKI RESULT
 
-PKI has the authorities `root` and `middle`, and the folder `live` whose pair the server uses. Four clients verify the
+PKI has the authorities `root` and `middle`, and the folder `live` with the pair that the server uses. Four clients verify the
 certificate and ask, two on a new connection each time. Each new pair is taken when a new connection shows it. Ten
 reloads come before the first measurement of memory and descriptors, and no client is connected when they are measured.
 Prints `ok`, or what has failed; RESULT gets the figures.

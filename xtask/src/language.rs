@@ -49,6 +49,9 @@ pub(crate) fn check(file: &Path, text: &str) -> Vec<String> {
         Some("rs") => rust(file, text),
         Some("md") => markdown(text),
         Some("toml" | "sh" | "yml" | "yaml" | "service") => hashes(text),
+        Some("py") => python(text),
+        Some("php") => outside_quotes(text, &["//", "#"]),
+        Some("css") => outside_quotes(text, &[]),
         None if name == "Dockerfile" || file.starts_with(".ci") => hashes(text),
         _ => return Vec::new(),
     };
@@ -119,15 +122,69 @@ fn markdown(text: &str) -> Vec<(usize, String)> {
 /// Comments that begin with `#`.
 fn hashes(text: &str) -> Vec<(usize, String)> {
     let lines = text.lines().enumerate();
-    lines
-        .filter_map(|(index, line)| {
-            let comment = match line.trim_start().starts_with('#') {
-                true => line,
-                false => line.split_once(" # ")?.1,
-            };
-            Some((index + 1, comment.to_owned()))
-        })
-        .collect()
+    lines.filter_map(|(index, line)| Some((index + 1, hash(line)?.to_owned()))).collect()
+}
+
+/// The comment of a line that begins with `#`.
+fn hash(line: &str) -> Option<&str> {
+    match line.trim_start().starts_with('#') {
+        true => Some(line),
+        false => line.split_once(" # ").map(|(_, comment)| comment),
+    }
+}
+
+/// Comments that begin with `#`, and lines of texts in three quotes, as docstrings are.
+fn python(text: &str) -> Vec<(usize, String)> {
+    let mut spoken = Vec::new();
+    let mut in_text = false;
+    for (index, line) in text.lines().enumerate() {
+        let quotes = line.matches("\"\"\"").count();
+        let words = if in_text || quotes > 0 { Some(line) } else { hash(line) };
+        spoken.extend(words.map(|words| (index + 1, words.to_owned())));
+        in_text ^= quotes % 2 == 1;
+    }
+    spoken
+}
+
+/// Comments between `/*` and `*/`, and from one of `openers` to the end of its line. Texts in quotes are data.
+fn outside_quotes(text: &str, openers: &[&str]) -> Vec<(usize, String)> {
+    let mut spoken = Vec::new();
+    let mut line = 1;
+    let mut at = 0;
+    while let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) {
+        let is_block = rest.starts_with("/*");
+        // `#[` begins an attribute of PHP.
+        let is_line = openers.iter().any(|opener| rest.starts_with(opener)) && !rest.starts_with("#[");
+        let length = match rest.chars().next() {
+            _ if is_block => rest[2..].find("*/").map_or(rest.len(), |end| end + 4),
+            _ if is_line => rest.find('\n').unwrap_or(rest.len()),
+            Some('"' | '\'') => quoted(rest),
+            letter => letter.map_or(1, char::len_utf8),
+        };
+        let words = &rest[..length];
+        if is_block || is_line {
+            spoken.extend(words.lines().enumerate().map(|(offset, words)| (line + offset, words.to_owned())));
+        }
+        line += words.matches('\n').count();
+        at += length;
+    }
+    spoken
+}
+
+/// The length of a text in quotes, which begins with its quote.
+fn quoted(rest: &str) -> usize {
+    let mut letters = rest.char_indices();
+    let quote = letters.next().map(|(_, letter)| letter);
+    let mut escaped = false;
+    for (at, letter) in letters {
+        match letter {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            _ if Some(letter) == quote => return at + 1,
+            _ => {}
+        }
+    }
+    rest.len()
 }
 
 /// Comments, and literals of text outside tests.
@@ -176,18 +233,7 @@ fn piece(rest: &str) -> (usize, bool, bool) {
     }
     let mut letters = rest.char_indices();
     match letters.next().map(|(_, letter)| letter) {
-        Some('"') => {
-            let mut escaped = false;
-            for (at, letter) in letters {
-                match letter {
-                    _ if escaped => escaped = false,
-                    '\\' => escaped = true,
-                    '"' => return (at + 1, false, true),
-                    _ => {}
-                }
-            }
-            (rest.len(), false, true)
-        }
+        Some('"') => (quoted(rest), false, true),
         // A letter, or else a lifetime.
         Some('\'') if rest.starts_with("'\\") => {
             (rest[2..].find('\'').map_or(2, |end| end + 3), false, false)
@@ -431,6 +477,30 @@ mod tests {
     fn comments_of_other_files_are_read() {
         assert_eq!(found("benches/a.toml", "# Who asks.\nwho = 1 # nobody\n").len(), 2);
         assert_eq!(found(".ci/run", "#!/bin/sh\nwho\n"), [""; 0]);
+    }
+
+    #[test]
+    fn comments_of_python_are_read_with_its_docstrings() {
+        let text = "def who():\n    \"\"\"Tells\n    who asks.\n    \"\"\"\n    return \"who \"  # whose\n";
+        let found = found("contrib/a.py", text);
+        assert!(found.len() == 2, "{found:?}");
+        assert!(found[0].starts_with("line 3") && found[1].starts_with("line 5"), "{found:?}");
+    }
+
+    #[test]
+    fn comments_of_php_and_css_are_read_and_their_texts_are_not() {
+        let text =
+            "<?php\n#[who]\n$who = 'it\\'s // who'; // nobody\n/**\n * Whose.\n */\n$a = \"# who\"; # him\n";
+        let found_in_php = found("runners/php/a.php", text);
+        assert!(found_in_php.len() == 3, "{found_in_php:?}");
+        let lines = ["line 3", "line 5", "line 7"];
+        assert!(
+            found_in_php.iter().zip(lines).all(|(what, line)| what.starts_with(line)),
+            "{found_in_php:?}"
+        );
+        let sheet = "/* Colours\n   for everyone. */\na::before { content: \"/* who */\"; color: #fff; }\n";
+        let found_in_css = found("crates/lab/src/page/a.css", sheet);
+        assert!(found_in_css.len() == 1 && found_in_css[0].starts_with("line 2"), "{found_in_css:?}");
     }
 
     #[test]

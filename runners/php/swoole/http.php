@@ -100,7 +100,7 @@ namespace Ringroad {
     final class Message
     {
         /**
-         * Takes a line whose name is there already. `$headers` has the values joined, as RFC 9110 §5.3 says, and cookies
+         * Takes a line with a name that is there already. `$headers` has the values joined, as RFC 9110 §5.3 says, and cookies
          * as RFC 9113 §8.2.3; `$repeated` has them one by one, as Swoole shows them. Cookies are one line for it too.
          */
         public static function repeat(array &$headers, array &$repeated, string $name, string $value): void

@@ -698,7 +698,7 @@ namespace Ringroad {
         public string $in = '';
         public string $host = '';
         private bool $datagrams = false;
-        /** The stream whose number is known, and the number. */
+        /** The stream of which the number is known, and the number. */
         private array $numbered = [null, 0];
 
         public function __construct(private array $settings)
