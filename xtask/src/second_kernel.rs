@@ -62,7 +62,16 @@ fn boot(root: &Path, names: &[String]) -> io::Result<bool> {
     println!("second-kernel: {}", kernel.display());
     let mut machine = Command::new("timeout");
     machine
-        .args(["--foreground", "--kill-after=10", PATIENCE, EMULATOR, "-accel", "tcg,thread=multi", "-cpu", "max"])
+        .args([
+            "--foreground",
+            "--kill-after=10",
+            PATIENCE,
+            EMULATOR,
+            "-accel",
+            "tcg,thread=multi",
+            "-cpu",
+            "max",
+        ])
         .args(["-smp", "2", "-m", "3G", "-nic", "none", "-no-reboot"])
         .args(["-display", "none", "-monitor", "none", "-serial", "stdio"])
         .args(if cfg!(target_arch = "aarch64") { &["-machine", "virt"][..] } else { &[] })
@@ -100,7 +109,7 @@ pub(crate) fn kernel() -> Option<PathBuf> {
 
 /// Writes the initial RAM file system.
 fn pack(image: &Path, doctor: &Path, binaries: &[String], names: &[String]) -> io::Result<()> {
-    let busybox = program("busybox")?;
+    let busybox = busybox()?;
     let mut programs =
         BTreeMap::from([("/bin/busybox".to_owned(), busybox), ("/ringroad".to_owned(), doctor.into())]);
     let tests: Vec<_> = (0..binaries.len()).map(|at| format!("/tests-{at}")).collect();
