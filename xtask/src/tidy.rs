@@ -121,9 +121,8 @@ const GATE_LEVELS: &[(&str, u32)] = &[
 /// The folder of features: one file each, and their table.
 const FEATURES: &str = "crates/gate/src/filter";
 
-/// What has been measured. Its documents are checked as others are. Its data, pictures and scripts are not:
-/// programs write most of them, and each is a record of its day. (Tables may be wide: the width of a line is a
-/// rule for comments of source files only.)
+/// The folder of results. Its documents are checked as others are. Its data, pictures and scripts are not:
+/// programs write most of them, and each is a record of its day.
 const RECORDS: &str = "docs/results";
 
 /// A violation of a rule.

@@ -61,9 +61,9 @@ everywhere!(halves_send_files_and_have_the_addresses_and_options_of_their_connec
     }
     // Each sends at least one byte.
     let (sent, text) = writer.write("a part of it").await;
-    let mut expected = text.as_bytes()[..sent.unwrap() as usize].to_vec();
+    let mut expected = text.as_bytes()[..sent.unwrap()].to_vec();
     let (sent, part) = writer.send_file(FilePart::new(file_of(b"of a file"), 5..9)).await;
-    let sent = sent.unwrap() as usize;
+    let sent = sent.unwrap();
     assert_eq!(part.left(), 4 - sent as u64);
     expected.extend_from_slice(&b"file"[..sent]);
     drop((reader, writer));
