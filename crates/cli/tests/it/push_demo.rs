@@ -7,11 +7,10 @@ use crate::support::{Kill, Lines, installed, until};
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{ChildStdin, Command, Stdio};
-use std::time::{Duration, Instant};
 
 /// Two windows with the page.
 struct Browser {
-    process: Kill,
+    _process: Kill,
     /// There until this is dropped.
     input: Option<ChildStdin>,
     lines: Lines,
@@ -28,7 +27,7 @@ impl Browser {
         let input = process.0.stdin.take();
         let lines = Lines::of(process.0.stdout.take().unwrap());
         let errors = Lines::of(process.0.stderr.take().unwrap());
-        let mut browser = Browser { process, input, lines, errors };
+        let mut browser = Browser { _process: process, input, lines, errors };
         browser.told();
         browser
     }
@@ -54,13 +53,11 @@ impl Browser {
 }
 
 impl Drop for Browser {
-    /// Its processes write into their folder until they have ended, so they are waited for.
+    /// Its processes write into their folder until they have ended. The program that started them ends with
+    /// its input, after them, and its output ends with it.
     fn drop(&mut self) {
         self.input = None;
-        let begun = Instant::now();
-        while matches!(self.process.0.try_wait(), Ok(None)) && begun.elapsed() < Duration::from_secs(30) {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        self.lines.end();
     }
 }
 

@@ -157,6 +157,11 @@ impl Lines {
         }
     }
 
+    /// Waits for the end of the output, at most [`DEADLINE`] after each line.
+    pub(crate) fn end(&self) {
+        while self.0.recv_timeout(DEADLINE).is_ok() {}
+    }
+
     /// Returns all lines up to the end of the output.
     pub(crate) fn rest(&self) -> Vec<String> {
         std::iter::from_fn(|| self.next()).collect()

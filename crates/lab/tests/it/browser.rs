@@ -6,12 +6,11 @@
 
 use ringroad_lab::page;
 use ringroad_measure::Record;
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process_group, set_child_subreaper, waitpgid};
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 /// What a page is asked, and tells the window it is framed in: how wide it became and how wide it may be, how
 /// many charts are to be seen, and the colour of its ground.
@@ -55,15 +54,13 @@ fn look(browser: &str, folder: &Path, html: &str, width: u32, dark: bool) -> Opt
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
+    set_child_subreaper(Some(getpid())).unwrap();
     let process = command.spawn().ok()?;
     let group = Pid::from_child(&process);
     let output = process.wait_with_output().ok()?;
-    // Its other processes write into the folder until they have ended. Where no process collects them they
-    // stay as zombies, which are found for ever.
-    let begun = Instant::now();
-    while kill_process_group(group, Signal::KILL).is_ok() && begun.elapsed() < Duration::from_secs(10) {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    // Its other processes write into the folder until they have ended. They are children of this process now.
+    let _ = kill_process_group(group, Signal::KILL);
+    while waitpgid(group, WaitOptions::empty()).is_ok() {}
     let (document, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     let probe = document
         .split_once("data-probe=\"")
