@@ -14,6 +14,8 @@ use crate::sample::Sample;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Advice, OFlags, SeekFrom};
 use rustix::io::Errno;
+use std::alloc::Layout;
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -55,11 +57,22 @@ impl Buffer {
 }
 
 /// Allocates zeroed memory, or returns an error: a memory limit must not abort the program.
-pub(crate) fn zeros(bytes: usize) -> Result<Vec<u8>, std::collections::TryReserveError> {
-    let mut memory = Vec::new();
-    memory.try_reserve_exact(bytes)?;
-    memory.resize(bytes, 0);
-    Ok(memory)
+///
+/// The allocator takes large blocks from the kernel, and their pages are zero: a page costs nothing until it
+/// is used. (`Vec::resize` writes each of them.)
+pub(crate) fn zeros(bytes: usize) -> io::Result<Vec<u8>> {
+    let layout = Layout::array::<u8>(bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
+    if layout.size() == 0 {
+        return Ok(Vec::new());
+    }
+    // SAFETY: the layout has a size, as the line above checks.
+    let start = unsafe { std::alloc::alloc_zeroed(layout) };
+    if start.is_null() {
+        return Err(io::ErrorKind::OutOfMemory.into());
+    }
+    // SAFETY: the global allocator has just returned `start` for `layout`: `bytes` bytes, with the alignment
+    // of `u8`. All of them are initialised (0), and nothing else owns them.
+    Ok(unsafe { Vec::from_raw_parts(start, bytes, bytes) })
 }
 
 /// Which side failed, and how.
@@ -518,4 +531,26 @@ fn is_zero(block: &[u8]) -> bool {
     // Sixteen bytes at a time, which the compiler turns into vector compares.
     let mut words = block.chunks_exact(16);
     words.all(|word| word == [0; 16]) && words.remainder().iter().all(|byte| *byte == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn zeroed_memory_is_of_the_size_asked_for_and_more_than_there_is_is_an_error() {
+        for bytes in [0, 1, 4095, BUFFER_BYTES + ALIGNMENT] {
+            let mut memory = zeros(bytes).unwrap();
+            assert_eq!((memory.len(), memory.capacity()), (bytes, bytes));
+            assert!(memory.iter().all(|byte| *byte == 0));
+            // It is the vector's own: it grows, and is freed, as any other.
+            memory.fill(7);
+            memory.extend([8; 100]);
+            assert!(memory.iter().take(bytes).all(|byte| *byte == 7));
+        }
+        for bytes in [usize::MAX, isize::MAX as usize] {
+            assert_eq!(zeros(bytes).map_err(|why| why.kind()), Err(io::ErrorKind::OutOfMemory));
+        }
+    }
 }
