@@ -220,11 +220,12 @@ fn on_io_uring_a_request_in_lockstep_is_at_most_two_calls() {
 
 drivers!(a_large_body_that_is_shared_or_static_is_not_copied, |driver: DriverName| {
     const BYTES: usize = 4 << 20;
-    static STATIC: [u8; BYTES] = [b's'; BYTES];
+    // Made here: in the program's file it would be there once for each driver.
+    let fixed: &'static [u8] = vec![b's'; BYTES].leak();
     let shared = || Shared::new(Response::html(vec![b'x'; BYTES])).unwrap();
     let server = Server::with_state(shared)
         .route("/shared", get(|_: Request, state: State<Shared>| async move { Response::shared(&state) }))
-        .route("/static", get(|_: Request| async { Response::html(&STATIC[..]) }))
+        .route("/static", get(move |_: Request| async move { Response::html(fixed) }))
         .route("/largest", get(|_: Request| async { LARGEST.replace(0).to_string() }));
     let server = start(driver, server);
     let mut client = Client::new(server.address());

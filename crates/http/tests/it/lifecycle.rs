@@ -468,10 +468,10 @@ drivers!(a_route_takes_bodies_as_long_as_it_says, |driver: DriverName| {
 
 drivers!(a_client_that_reads_slowly_but_reads_gets_all_of_a_large_body, |driver: DriverName| {
     const BYTES: usize = 24 << 20;
-    static LARGE: [u8; BYTES] = [b'x'; BYTES];
+    let large: &'static [u8] = vec![b'x'; BYTES].leak();
     let deadlines = Deadlines { send_stall: Duration::from_secs(2), ..Deadlines::default() };
     let server = Server::new().deadlines(deadlines);
-    let server = start(driver, server.route("/", get(|_: Request| async { &LARGE[..] })));
+    let server = start(driver, server.route("/", get(move |_: Request| async move { large })));
     let mut client = Client::new(server.address());
     client.send(REQUEST);
     let mut read = 0;

@@ -479,9 +479,10 @@ impl Network {
         }
         if !stream.arrived.is_empty() {
             let count = into.len().min(stream.arrived.len());
-            for (place, byte) in into.iter_mut().zip(stream.arrived.drain(..count)) {
-                *place = byte;
-            }
+            let (front, back) = first(&stream.arrived, count);
+            into[..front.len()].copy_from_slice(front);
+            into[front.len()..count].copy_from_slice(back);
+            stream.arrived.drain(..count);
             if let Some(peer) = stream.peer {
                 self.carry_soon(peer);
             }
@@ -663,7 +664,10 @@ impl Network {
         let room = self.socket(peer).options.receive_bytes;
         let Some(to) = self.stream(peer) else { return };
         let count = leaving.len().min(room.saturating_sub(to.arrived.len())).min(most.max(1));
-        to.arrived.extend(leaving.drain(..count));
+        let (front, back) = first(&leaving, count);
+        to.arrived.extend(front);
+        to.arrived.extend(back);
+        leaving.drain(..count);
         let ends = leaving.is_empty() && shut_out;
         to.ended |= ends;
         if count > 0 || ends {
@@ -737,4 +741,11 @@ impl Network {
     pub(super) fn sockets(&self) -> usize {
         self.sockets.iter().flatten().count()
     }
+}
+
+/// Returns the first `count` bytes of `bytes` in the two pieces it keeps them in. It has at least so many.
+fn first(bytes: &VecDeque<u8>, count: usize) -> (&[u8], &[u8]) {
+    let (front, back) = bytes.as_slices();
+    let front = &front[..count.min(front.len())];
+    (front, &back[..count - front.len()])
 }
