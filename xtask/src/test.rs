@@ -3,43 +3,59 @@
 //! If `cargo nextest` is installed, it runs each test in its own process and ends one that hangs
 //! (`.config/nextest.toml` has the rules). Skipped tests are reported afterwards; if `CI` is set, each must
 //! be in the list of permitted ones (`.config/skips.toml`). Nextest does not run documentation examples, so
-//! these follow. Without nextest, `cargo test --no-fail-fast` runs everything.
+//! Cargo runs these meanwhile. Without nextest, `cargo test --no-fail-fast` runs everything.
 
 use crate::{junit, skips};
 use std::io;
 use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Output};
 
 /// Runs the tests. `words` are passed to the runner; with a selection of tests, the documentation examples
 /// are left out.
 pub(crate) fn test(root: &Path, words: &[String]) -> ExitCode {
-    let mut passed = true;
-    if has_nextest(root) {
-        let threads = threads().to_string();
-        let mut tests =
-            cargo(root, &["nextest", "run", "--workspace", "--no-fail-fast", "--test-threads", &threads]);
-        // A file of an earlier run would report other tests.
-        let _ = std::fs::remove_file(junit::path(root));
-        passed &= succeeds(tests.args(words));
-        match junit::newest(root) {
-            Ok(run) => passed &= skips::judge(root, &run),
-            // Words such as `--no-run` run no test.
-            Err(why) if why.kind() == io::ErrorKind::NotFound && (!passed || !words.is_empty()) => {}
-            Err(why) => {
-                eprintln!("test: {why}");
-                passed = false;
-            }
-        }
-        if words.is_empty() {
-            passed &= succeeds(&mut cargo(root, &["test", "--workspace", "--doc", "--no-fail-fast"]));
-        }
-    } else {
+    if !has_nextest(root) {
         println!(
             "test: cargo nextest is not installed: cargo test runs the tests, without a time limit for each"
         );
-        passed &= succeeds(cargo(root, &["test", "--workspace", "--no-fail-fast"]).args(words));
+        return end(succeeds(cargo(root, &["test", "--workspace", "--no-fail-fast"]).args(words)));
     }
+    // They take half a minute of one CPU, and tests leave more than that idle.
+    let examples = words.is_empty().then(|| {
+        let mut examples = cargo(root, &["test", "--workspace", "--doc", "--no-fail-fast"]);
+        std::thread::spawn(move || examples.output())
+    });
+    let mut passed = tests(root, words);
+    if let Some(examples) = examples {
+        let ended = examples.join().unwrap_or_else(|_| Err(io::Error::other("its thread panicked")));
+        passed &= show(ended);
+    }
+    end(passed)
+}
+
+fn end(passed: bool) -> ExitCode {
     if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Runs the tests with nextest, and reports those that were skipped.
+fn tests(root: &Path, words: &[String]) -> bool {
+    let threads = threads().to_string();
+    let mut tests =
+        cargo(root, &["nextest", "run", "--workspace", "--no-fail-fast", "--test-threads", &threads]);
+    // Nextest starts itself for each test, so that a stop by Ctrl-Z cannot come between fork and exec. That
+    // took a twentieth of the CPU of a run.
+    tests.env("NEXTEST_DOUBLE_SPAWN", "0");
+    // A file of an earlier run would report other tests.
+    let _ = std::fs::remove_file(junit::path(root));
+    let passed = succeeds(tests.args(words));
+    match junit::newest(root) {
+        Ok(run) => passed & skips::judge(root, &run),
+        // Words such as `--no-run` run no test.
+        Err(why) if why.kind() == io::ErrorKind::NotFound && (!passed || !words.is_empty()) => passed,
+        Err(why) => {
+            eprintln!("test: {why}");
+            false
+        }
+    }
 }
 
 fn cargo(root: &Path, words: &[&str]) -> Command {
@@ -53,15 +69,30 @@ pub(crate) fn has_nextest(root: &Path) -> bool {
     asked.is_ok_and(|output| output.status.success())
 }
 
-/// Returns eight threads for each CPU. Most tests take four of them (`.config/nextest.toml`), and tests that
-/// wait for time limits one or two.
+/// Returns ten threads for each CPU. Most tests take two of them (`.config/nextest.toml`), and tests that
+/// wait for time limits one.
 pub(crate) fn threads() -> usize {
-    8 * std::thread::available_parallelism().map_or(1, usize::from)
+    10 * std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 fn succeeds(command: &mut Command) -> bool {
     match command.status() {
         Ok(status) => status.success(),
+        Err(error) => {
+            eprintln!("test: cargo: {error}");
+            false
+        }
+    }
+}
+
+/// Prints what a command has written; returns whether it succeeded.
+fn show(ended: io::Result<Output>) -> bool {
+    match ended {
+        Ok(output) => {
+            print!("{}", String::from_utf8_lossy(&output.stdout));
+            eprint!("{}", String::from_utf8_lossy(&output.stderr));
+            output.status.success()
+        }
         Err(error) => {
             eprintln!("test: cargo: {error}");
             false

@@ -34,7 +34,8 @@ pub(crate) fn pypi(name: &str, packages: &[&str]) -> Option<PathBuf> {
     }
     installed(name, packages, |folder| {
         let mut command = Command::new("timeout");
-        command.args(["120", "python3", "-m", "pip", "install", "-q", "--target"]).arg(folder).args(packages);
+        let install = ["120", "python3", "-m", "pip", "install", "-q", "--no-compile", "--target"];
+        command.args(install).arg(folder).args(packages);
         command
     })
 }
