@@ -46,9 +46,9 @@ type Job = Box<dyn FnOnce(io::Result<()>) + Send>;
 
 /// Threads and the queue before them.
 ///
-/// INVARIANT: a queued job has a thread that will look at the queue again: a running one, an idle one that
-/// was notified, or one that is being started. If no thread can be started, `not_started` passes the error to
-/// each queued job.
+/// INVARIANT: a queued job has a thread that will look at the queue again: a running one, an idle one that is
+/// notified (one that gives up waiting before it is notified looks too), or one that is being started. If no
+/// thread can be started, `not_started` passes the error to each queued job.
 struct Pool {
     state: Mutex<State>,
     work: Condvar,
@@ -100,6 +100,8 @@ impl Pool {
         let mut state = self.state();
         state.queue.push_back(job);
         if state.queue.len() <= state.idle {
+            // Notified under the lock, the thread would wake only to wait for the lock.
+            drop(state);
             self.work.notify_one();
             return;
         }
