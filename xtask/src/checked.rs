@@ -69,7 +69,7 @@ pub(crate) fn asan(root: &Path, sample: bool) -> ExitCode {
         let mut cargo = cargo(root, "asan");
         cargo
             .args(["nextest", "run", "--package", package, "--lib", "--tests", "--no-fail-fast"])
-            .args(["--target", &target, "--test-threads", &crate::test::threads().to_string()])
+            .args(["--target", &target])
             // An error that comes once in three tries is an error.
             .args(["--retries", "0"])
             .env("RUSTC_BOOTSTRAP", "1")
@@ -87,7 +87,7 @@ pub(crate) fn asan(root: &Path, sample: bool) -> ExitCode {
             cargo.args(["-E", of_sample]);
         }
         // Nextest fails if no test ran.
-        passed &= match cargo.status() {
+        passed &= match crate::test::many_at_a_time(&mut cargo).status() {
             Ok(status) => status.success(),
             Err(error) => {
                 eprintln!("asan: cargo: {error}");

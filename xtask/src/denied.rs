@@ -198,7 +198,7 @@ fn each_apart(root: &Path, denial: &Denial<'_>, packages: &[&'static str]) -> bo
     let mut command = Command::new(this);
     command.args(["deny", denial.way, denial.calls, env!("CARGO")]).current_dir(root);
     command.args(["nextest", "run", "--workspace", "--no-fail-fast", "-E", &filter]);
-    command.args(["--test-threads", &test::threads().to_string()]);
+    test::many_at_a_time(&mut command);
     let _ = std::fs::remove_file(junit::path(root));
     let passed = command.status().is_ok_and(|status| status.success());
     match junit::newest(root) {

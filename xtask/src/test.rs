@@ -38,12 +38,8 @@ fn end(passed: bool) -> ExitCode {
 
 /// Runs the tests with nextest, and reports those that were skipped.
 fn tests(root: &Path, words: &[String]) -> bool {
-    let threads = threads().to_string();
-    let mut tests =
-        cargo(root, &["nextest", "run", "--workspace", "--no-fail-fast", "--test-threads", &threads]);
-    // Nextest starts itself for each test, so that a stop by Ctrl-Z cannot come between fork and exec. That
-    // took a twentieth of the CPU of a run.
-    tests.env("NEXTEST_DOUBLE_SPAWN", "0");
+    let mut tests = cargo(root, &["nextest", "run", "--workspace", "--no-fail-fast"]);
+    many_at_a_time(&mut tests);
     // A file of an earlier run would report other tests.
     let _ = std::fs::remove_file(junit::path(root));
     let passed = succeeds(tests.args(words));
@@ -69,10 +65,14 @@ pub(crate) fn has_nextest(root: &Path) -> bool {
     asked.is_ok_and(|output| output.status.success())
 }
 
-/// Returns ten threads for each CPU. Most tests take two of them (`.config/nextest.toml`), and tests that
-/// wait for time limits one.
-pub(crate) fn threads() -> usize {
-    10 * std::thread::available_parallelism().map_or(1, usize::from)
+/// Adds to a run of nextest how it starts tests: ten threads for each CPU, of which most tests take two and
+/// tests that wait for time limits one (`.config/nextest.toml`), and each test directly.
+///
+/// Nextest starts itself for each test otherwise, so that a stop by Ctrl-Z cannot come between fork and exec.
+/// That took a twentieth of the CPU of a run.
+pub(crate) fn many_at_a_time(nextest: &mut Command) -> &mut Command {
+    let threads = 10 * std::thread::available_parallelism().map_or(1, usize::from);
+    nextest.args(["--test-threads", &threads.to_string()]).env("NEXTEST_DOUBLE_SPAWN", "0")
 }
 
 fn succeeds(command: &mut Command) -> bool {
