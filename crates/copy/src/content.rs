@@ -7,6 +7,7 @@
 use crate::clock::{Clock, For};
 use crate::options::{Options, Reflink, Sparse};
 use crate::plan::Facts;
+use crate::prefetch::{self, Prefetch};
 use crate::progress::Ahead;
 use crate::rate::Bucket;
 use crate::report::{Control, Holes, Means, Method};
@@ -17,7 +18,7 @@ use rustix::io::Errno;
 use std::alloc::Layout;
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 /// Bytes per read and write: large enough for typical dataset files.
 pub(crate) const BUFFER_BYTES: usize = 1 << 20;
@@ -28,6 +29,8 @@ pub(crate) const ALIGNMENT: usize = 4096;
 const IN_KERNEL_BYTES: u64 = 16 << 10;
 /// Bytes per `copy_file_range`: small enough to notice a cancel in time.
 const STEP_BYTES: usize = 16 << 20;
+/// Files of which more than this is left are read ahead on another thread if they are not cached.
+const PREFETCH_BYTES: u64 = 2 * STEP_BYTES as u64;
 /// Files above this size are advised as sequential. Smaller ones are read ahead whole anyway.
 const READ_AHEAD_BYTES: u64 = 128 << 10;
 /// Zero runs shorter than this are written.
@@ -148,6 +151,8 @@ pub(crate) struct Transfer<'a> {
     /// If given, gets every byte in order; then all bytes pass through this program. A file that must be
     /// cloned is read for it in addition.
     pub(crate) hasher: Option<&'a mut blake3::Hasher>,
+    /// If given, a file that is not cached may be read ahead on another thread; set while one is.
+    pub(crate) prefetching: Option<&'a AtomicBool>,
     /// If given, learns whether the source is cached.
     pub(crate) sample: Option<&'a mut Sample>,
     /// How it went so far.
@@ -256,25 +261,49 @@ impl Transfer<'_> {
     /// byte. `true`: all of it came and the source has ended. Otherwise both descriptors stand where it
     /// stopped, and the rest is read and written.
     fn in_the_kernel(&mut self, clock: &mut Clock, moved: &mut u64) -> Result<bool, Fault> {
+        let size = self.facts.size;
+        let large = size - *moved > PREFETCH_BYTES && self.rate.is_none();
+        let busy = self.prefetching.filter(|_| large);
+        let Some(prefetch) = busy.and_then(|busy| Prefetch::of(self.source, (*moved, size), busy, clock))
+        else {
+            return self.steps(clock, moved, STEP_BYTES, |_| None);
+        };
+        std::thread::scope(|scope| {
+            // Also if a step panics: the scope waits for its threads.
+            let _end = prefetch.ends();
+            self.steps(clock, moved, prefetch::FIRST_STEP_BYTES, |at| prefetch.reached(at, scope))
+        })
+    }
+
+    /// Copies in steps, the first of up to `step` bytes. `reached` is told how far it is after each, and
+    /// returns the most of the next if it is not the usual one.
+    fn steps(
+        &mut self,
+        clock: &mut Clock,
+        moved: &mut u64,
+        mut step: usize,
+        reached: impl Fn(u64) -> Option<usize>,
+    ) -> Result<bool, Fault> {
         while *moved < self.facts.size {
             if self.control.is_cancelled() {
                 return Err(Fault::Cancelled);
             }
             // One byte more than there should be: a short answer at the size is the end.
-            let left = usize::try_from(self.facts.size - *moved).unwrap_or(STEP_BYTES);
-            let most = self.rate.map_or(STEP_BYTES, |rate| rate.piece().min(STEP_BYTES));
+            let left = usize::try_from(self.facts.size - *moved).unwrap_or(step);
+            let most = self.rate.map_or(step, |rate| rate.piece().min(step));
             let want = left.saturating_add(1).min(most);
-            let step = || rustix::fs::copy_file_range(self.source, None, self.target, None, want);
-            match clock.call(For::Write, step) {
+            let copy = || rustix::fs::copy_file_range(self.source, None, self.target, None, want);
+            match clock.call(For::Write, copy) {
                 // An early end, or a file system that returns 0 for files it cannot copy: reading shows
                 // which.
                 Ok(0) => break,
-                Ok(step) => {
+                Ok(copied) => {
                     self.method.offload = Means::Yes;
-                    *moved += step as u64;
-                    self.tell(step as u64);
-                    self.pay(step);
-                    if step < want && *moved == self.facts.size {
+                    *moved += copied as u64;
+                    self.tell(copied as u64);
+                    self.pay(copied);
+                    step = reached(*moved).unwrap_or(STEP_BYTES);
+                    if copied < want && *moved == self.facts.size {
                         return Ok(true);
                     }
                 }

@@ -342,6 +342,7 @@ impl Worker<'_, '_> {
                     facts,
                     ahead: opened.ahead,
                     hasher: hasher.as_mut(),
+                    prefetching: (options.jobs != Some(1)).then_some(&self.run.prefetching),
                     sample: looks.then_some(&mut self.sample),
                     method: Method::default(),
                     direct: false,

@@ -19,9 +19,9 @@
 //!
 //! # Reading order
 //! `plan.rs` (what happens to an entry, as a pure function), `worker.rs`, `walk.rs`, `directory.rs`,
-//! `entry.rs` and `file.rs` (one entry), `content.rs` (bytes), `kept.rs` (files that are not copied again),
-//! `marks.rs` (times after the data), `metadata.rs`, `dir.rs` and `queue.rs` (state in between),
-//! `rehearse.rs` (dry runs). Datasets: `listing.rs` and `feed.rs` (lists instead of directories),
+//! `entry.rs` and `file.rs` (one entry), `content.rs` and `prefetch.rs` (bytes), `kept.rs` (files that are
+//! not copied again), `marks.rs` (times after the data), `metadata.rs`, `dir.rs` and `queue.rs` (state in
+//! between), `rehearse.rs` (dry runs). Datasets: `listing.rs` and `feed.rs` (lists instead of directories),
 //! `journal.rs`, `known.rs` (what an earlier manifest says), `delete.rs`, `rate.rs`.
 #![cfg(target_os = "linux")]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
@@ -59,6 +59,7 @@ pub mod pack;
 mod parts;
 mod place;
 mod plan;
+mod prefetch;
 mod progress;
 mod queue;
 mod rate;

@@ -89,6 +89,7 @@ pub fn copy(
         manifest_root: root_of(sources, destination),
         written: Mutex::default(),
         clocks: Mutex::new(Clock::new(options.explain)),
+        prefetching: false.into(),
         workers: 1.into(),
         me: Me::now(
             options.preserve.mode || options.preserve.ownership || options.resume || options.default_modes,

@@ -67,6 +67,8 @@ pub(crate) struct Run<'a> {
     pub(crate) written: Mutex<HashMap<u64, OwnedFd>>,
     /// Clocks of workers that have ended.
     pub(crate) clocks: Mutex<Clock>,
+    /// Whether a file is being read ahead on a thread of its own.
+    pub(crate) prefetching: AtomicBool,
     /// Number of workers since the operands were last waited for.
     pub(crate) workers: AtomicUsize,
     pub(crate) me: Me,

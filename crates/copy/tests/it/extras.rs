@@ -693,6 +693,24 @@ fn whether_files_are_cached_is_asked_of_the_kernel() {
     }
 }
 
+/// It is large enough to be read ahead on a thread of its own.
+#[test]
+fn a_large_file_that_is_not_cached_is_copied_whole_by_one_thread_and_by_several() {
+    let (_place, source, target) = folders();
+    let mut bytes: Vec<u8> = (0..6_500_001_u32).flat_map(|at| u64::from(at).to_le_bytes()).collect();
+    bytes.truncate(52_000_003);
+    let large = source.join("large");
+    std::fs::write(&large, &bytes).unwrap();
+    for jobs in [None, Some(1), Some(3)] {
+        evict(&large);
+        let options = Options { jobs, ..archive(Engine::Auto) };
+        let report = clean(&source, &target, &options);
+        assert_eq!(report.totals.bytes, bytes.len() as u64);
+        assert!(std::fs::read(target.join("large")).unwrap() == bytes, "{jobs:?}");
+        std::fs::remove_dir_all(&target).unwrap();
+    }
+}
+
 /// GNU cp clones where it can, and is fast by it: what is read ahead there is read for nothing.
 #[test]
 fn what_can_be_cloned_is_cloned_and_cold_files_bring_no_rings_there() {
