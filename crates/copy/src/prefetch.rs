@@ -2,19 +2,21 @@
 //!
 //! One thread that copies a file which is not cached does two things in turn: it makes the source's pages and
 //! requests them from the disk, and it copies pages that have arrived. The kernel reads ahead, but the thread
-//! that copies does that work too. Here a second thread makes the requests (`POSIX_FADV_WILLNEED`,
-//! `posix_fadvise(2)`), so that both CPUs work. The bytes do not pass through it, and nothing depends on it:
-//! what it does not request, the copy requests.
+//! that copies does that work too. Here a second thread does it: it reads the source into nothing, by
+//! `sendfile(2)` to `/dev/null`, which moves no byte. Nothing depends on it: what it does not read, the copy
+//! reads.
 //!
-//! It is of use only if the kernel moves the bytes through the page cache. A server or a file system that
-//! copies by itself reads nothing here, so the thread begins after the first piece, and only if that piece is
-//! cached afterwards ([`Prefetch::reached`]).
+//! It is of use only if `copy_file_range(2)` moves the bytes through the page cache. A server or a file
+//! system that copies by itself reads nothing here, so the thread begins after the first step, and only
+//! if that step is cached afterwards ([`Prefetch::reached`]). Where bytes are read and written by this
+//! program (another file system, holes, a manifest), and where the kernel does not say what is cached
+//! (FUSE, overlay and network file systems), nothing is read ahead here.
 
 use crate::clock::{Clock, For};
-use rustix::fs::Advice;
+use rustix::fs::{Mode, OFlags};
 use rustix::io::ReadWriteFlags;
+use rustix::process::{Resource, getrlimit};
 use std::io::IoSliceMut;
-use std::num::NonZeroU64;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -22,11 +24,10 @@ use std::thread::Scope;
 
 /// The number of `cachestat(2)`, on every architecture.
 const CACHESTAT: libc::c_long = 451;
-/// Bytes per request. The kernel cuts one to the size of the device's transfers or of its own read-ahead,
-/// whichever is larger, and says nothing about the rest (`force_page_cache_ra`, Linux 6.18).
+/// Bytes per read: few, so that the thread ends soon.
 const PIECE_BYTES: u64 = 512 << 10;
-/// Bytes that are requested beyond what is copied, at first and at least. Where memory is limited, pages that
-/// are requested too early are taken away before they are copied, and read twice.
+/// Bytes that are read beyond what is copied, at first and at least. Where memory is limited, pages that are
+/// read too early are taken away before they are copied, and read twice.
 const FIRST_BYTES: u64 = 8 << 20;
 const LEAST_BYTES: u64 = 4 << 20;
 /// At most: what a fast disk reads in some 20 ms.
@@ -40,31 +41,25 @@ const LOOK_BYTES: u64 = 1 << 20;
 pub(crate) struct Prefetch<'a> {
     source: BorrowedFd<'a>,
     size: u64,
-    /// One file at a time is read ahead: other workers keep the other CPUs busy.
-    _turn: Turn<'a>,
-    place: Mutex<Place>,
+    place: Mutex<Place<'a>>,
     moved: Condvar,
 }
 
 /// How far the copy is, and how far ahead is read.
-#[derive(Debug)]
-struct Place {
+struct Place<'a> {
     at: u64,
+    /// The end of what the thread has read.
+    read: u64,
     window: Window,
-    thread: Thread,
+    /// Whether the thread has begun; it does after the first step.
+    begun: bool,
+    /// One file at a time is read ahead: other workers keep the other CPUs busy. `None`: the copy does its
+    /// own reading.
+    turn: Option<Turn<'a>>,
     ended: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Thread {
-    /// It begins after the first step.
-    Later,
-    Reads,
-    /// The copy does its own reading.
-    No,
-}
-
-/// The bytes ahead of the copy that are requested.
+/// The bytes ahead of the copy that are read.
 ///
 /// It doubles as long as nothing of it is lost. When pages were taken away before they were copied, it is
 /// halved and does not grow again.
@@ -72,7 +67,7 @@ enum Thread {
 struct Window {
     bytes: u64,
     most: u64,
-    /// From here on, the bytes at the place of the copy were requested within a window of this size.
+    /// From here on, the bytes at the place of the copy were read within a window of this size.
     shows_at: u64,
 }
 
@@ -93,7 +88,8 @@ impl Window {
                 self.most = self.bytes;
             }
             Some(false) => self.bytes = (before * 2).min(self.most),
-            None => {}
+            // It is not asked again.
+            None => self.shows_at = u64::MAX,
         }
         if self.bytes != before {
             self.shows_at = at + before;
@@ -111,9 +107,9 @@ impl Drop for Turn<'_> {
 }
 
 /// Ends reading ahead when it is dropped.
-pub(crate) struct Ends<'a>(&'a Prefetch<'a>);
+pub(crate) struct Ends<'e, 'a>(&'e Prefetch<'a>);
 
-impl Drop for Ends<'_> {
+impl Drop for Ends<'_, '_> {
     fn drop(&mut self) {
         self.0.place().ended = true;
         self.0.moved.notify_one();
@@ -122,7 +118,8 @@ impl Drop for Ends<'_> {
 
 impl<'a> Prefetch<'a> {
     /// Returns one for a file of `size` bytes that is to be copied from `at`; `None` if it is cached (as far
-    /// as three of its bytes show), if the kernel does not say, or if another file is being read ahead.
+    /// as three of its bytes show), if the kernel does not say, or if another file is being read ahead. Also
+    /// where address space is limited: a thread may begin there and then find no room.
     pub(crate) fn of(
         source: BorrowedFd<'a>,
         (at, size): (u64, u64),
@@ -135,11 +132,12 @@ impl<'a> Prefetch<'a> {
         for place in [at, at.midpoint(last), last] {
             all &= cached(place)?;
         }
-        if all || busy.swap(true, Ordering::Relaxed) {
+        if all || getrlimit(Resource::As).current.is_some() || busy.swap(true, Ordering::Relaxed) {
             return None;
         }
-        let place = Place { at, window: Window::new(at), thread: Thread::Later, ended: false };
-        Some(Prefetch { source, size, _turn: Turn(busy), place: Mutex::new(place), moved: Condvar::new() })
+        let turn = Some(Turn(busy));
+        let place = Place { at, read: 0, window: Window::new(at), begun: false, turn, ended: false };
+        Some(Prefetch { source, size, place: Mutex::new(place), moved: Condvar::new() })
     }
 
     /// Records that the copy has reached the byte `at`, and returns the bytes of its next step; `None` if the
@@ -148,57 +146,68 @@ impl<'a> Prefetch<'a> {
     pub(crate) fn reached<'scope>(&'scope self, at: u64, scope: &'scope Scope<'scope, '_>) -> Option<usize> {
         let mut place = self.place();
         place.at = at;
-        match place.thread {
-            Thread::Later => place.thread = self.begin(at, scope),
-            Thread::Reads => {
-                place.window.look(at, || is_lost(self.source, at));
-                self.moved.notify_one();
+        if !place.begun {
+            place.begun = true;
+            if !self.begin(at, scope) {
+                place.turn = None;
             }
-            Thread::No => {}
         }
-        (place.thread == Thread::Reads).then(|| step(place.window.bytes))
+        place.turn.as_ref()?;
+        // What the thread has not read shows nothing of it.
+        if place.read >= at + LOOK_BYTES {
+            place.window.look(at, || is_lost(self.source, at));
+        }
+        self.moved.notify_one();
+        Some(step(place.window.bytes))
     }
 
-    fn begin<'scope>(&'scope self, at: u64, scope: &'scope Scope<'scope, '_>) -> Thread {
-        // An error does not matter: the copy meets it, and reports it.
-        let piece = NonZeroU64::new(PIECE_BYTES);
-        let ask = move |at| _ = rustix::fs::fadvise(self.source, at, piece, Advice::WillNeed);
-        let through_cache = is_cached(self.source, at.saturating_sub(1)) == Some(true);
-        if through_cache && crate::threads::begin(scope, move || self.run(ask)) {
-            Thread::Reads
-        } else {
-            Thread::No
+    fn begin<'scope>(&'scope self, at: u64, scope: &'scope Scope<'scope, '_>) -> bool {
+        if is_cached(self.source, at.saturating_sub(1)) != Some(true) {
+            return false;
         }
+        let nothing = OFlags::WRONLY | OFlags::CLOEXEC;
+        let Ok(nothing) = rustix::fs::open("/dev/null", nothing, Mode::empty()) else { return false };
+        let read = move |mut from| {
+            // An error ends it: the copy meets it too, and reports it.
+            rustix::fs::sendfile(&nothing, self.source, Some(&mut from), PIECE_BYTES as usize).unwrap_or(0)
+                as u64
+        };
+        crate::threads::begin(scope, move || self.run(read))
     }
 
     /// Returns a guard that ends the thread when it is dropped. The request that the thread is making is
     /// finished.
-    pub(crate) fn ends(&self) -> Ends<'_> {
+    pub(crate) fn ends(&self) -> Ends<'_, 'a> {
         Ends(self)
     }
 
-    /// Asks for one piece after the other, from where the copy is, until all are asked for or it has ended.
-    fn run(&self, ask: impl Fn(u64)) {
+    /// Reads one piece after the other, from where the copy is, until all are read or the copy has ended.
+    /// `read` returns the bytes that it has read; 0: there are no more.
+    fn run(&self, read: impl Fn(u64) -> u64) {
         let mut next = 0;
         while let Some(at) = self.wait(next) {
             next = next.max(at);
             if next >= self.size {
                 return;
             }
-            ask(next);
-            next += PIECE_BYTES;
+            match read(next) {
+                0 => return,
+                bytes => next += bytes,
+            }
         }
     }
 
     /// Waits until the bytes from `next` are within the window. Returns how far the copy is; `None`: it has
     /// ended.
     fn wait(&self, next: u64) -> Option<u64> {
-        let far = |place: &mut Place| !place.ended && next >= place.at + place.window.bytes;
-        let place = self.moved.wait_while(self.place(), far).unwrap_or_else(PoisonError::into_inner);
+        let mut place = self.place();
+        place.read = next;
+        let far = |place: &mut Place<'_>| !place.ended && next >= place.at + place.window.bytes;
+        let place = self.moved.wait_while(place, far).unwrap_or_else(PoisonError::into_inner);
         (!place.ended).then_some(place.at)
     }
 
-    fn place(&self) -> std::sync::MutexGuard<'_, Place> {
+    fn place(&self) -> std::sync::MutexGuard<'_, Place<'a>> {
         self.place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -239,6 +248,7 @@ fn is_lost(source: BorrowedFd<'_>, at: u64) -> Option<bool> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use rustix::fs::Advice;
     use std::fs::File;
     use std::io::{Seek, Write};
     use std::os::fd::AsFd;
@@ -294,47 +304,61 @@ mod tests {
                 rustix::io::pread(&file, &mut [0; 1], at - 1).unwrap();
             }
             let busy = AtomicBool::new(true);
-            let prefetch = at_place(&file, 8 << 20, Thread::Later, 0, &busy);
+            let prefetch = of_place(&file, 8 << 20, 0, &busy);
+            prefetch.place().begun = false;
             std::thread::scope(|scope| {
                 let _end = prefetch.ends();
                 let steps = [at, at + 4096].map(|at| prefetch.reached(at, scope).is_some());
                 assert_eq!(steps, [through_cache; 2]);
+                assert_eq!(busy.load(Ordering::Relaxed), through_cache, "otherwise another file may be");
             });
         }
     }
 
     /// Returns one that reads ahead already, of a copy that is at `at`.
-    fn reading<'a>(file: &'a File, size: u64, at: u64, busy: &'a AtomicBool) -> Prefetch<'a> {
-        at_place(file, size, Thread::Reads, at, busy)
-    }
-
-    fn at_place<'a>(
-        file: &'a File,
-        size: u64,
-        thread: Thread,
-        at: u64,
-        busy: &'a AtomicBool,
-    ) -> Prefetch<'a> {
-        let place = Place { at, window: Window::new(at), thread, ended: false };
-        let place = Mutex::new(place);
-        Prefetch { source: file.as_fd(), size, _turn: Turn(busy), place, moved: Condvar::new() }
+    fn of_place<'a>(file: &'a File, size: u64, at: u64, busy: &'a AtomicBool) -> Prefetch<'a> {
+        let turn = Some(Turn(busy));
+        let place = Place { at, read: 0, window: Window::new(at), begun: true, turn, ended: false };
+        Prefetch { source: file.as_fd(), size, place: Mutex::new(place), moved: Condvar::new() }
     }
 
     #[test]
-    fn pieces_are_asked_for_in_order_up_to_a_window_ahead_of_the_copy_and_none_after_its_end() {
+    fn what_the_thread_has_not_read_does_not_widen_its_window() {
+        let Some(file) = cold(20 << 20) else {
+            return eprintln!("skipped: no file of our own can be had here");
+        };
+        if is_lost(file.as_fd(), 0).is_none() {
+            return eprintln!("skipped: this kernel does not say what it took away");
+        }
+        let busy = AtomicBool::new(true);
+        let prefetch = of_place(&file, 20 << 20, 0, &busy);
+        std::thread::scope(|scope| {
+            let at = FIRST_BYTES;
+            for (read, window) in [(0, FIRST_BYTES), (at, FIRST_BYTES), (at + LOOK_BYTES, 2 * FIRST_BYTES)] {
+                prefetch.place().read = read;
+                assert_eq!(prefetch.reached(at, scope), Some(step(window)), "{read}");
+            }
+        });
+    }
+
+    #[test]
+    fn pieces_are_read_in_order_up_to_a_window_ahead_of_the_copy_and_none_after_its_end() {
         let file = tempfile::tempfile().unwrap();
         let size = 4 * MOST_BYTES - 1;
         let busy = AtomicBool::new(true);
-        let prefetch = reading(&file, size, PIECE_BYTES, &busy);
-        let (asked, all) = mpsc::channel();
+        let prefetch = of_place(&file, size, PIECE_BYTES, &busy);
+        let (read, all) = mpsc::channel();
         std::thread::scope(|scope| {
             let end = prefetch.ends();
             scope.spawn(|| {
-                prefetch.run(|at| asked.send(at).unwrap());
-                drop(asked);
+                prefetch.run(|at| {
+                    read.send(at).unwrap();
+                    PIECE_BYTES
+                });
+                drop(read);
             });
             let mut next = PIECE_BYTES;
-            // The last place is beyond the bytes that are asked for so far: they are not asked for again.
+            // The last place is beyond the bytes that are read so far: they are left out.
             for at in [PIECE_BYTES, FIRST_BYTES, 3 * MOST_BYTES] {
                 let step = prefetch.reached(at, scope).unwrap() as u64;
                 next = next.max(at);
@@ -355,10 +379,13 @@ mod tests {
     fn the_thread_ends_where_the_file_does() {
         let file = tempfile::tempfile().unwrap();
         let busy = AtomicBool::new(true);
-        let prefetch = reading(&file, 3 * PIECE_BYTES + 1, 0, &busy);
-        let asked = Mutex::new(Vec::new());
-        prefetch.run(|at| asked.lock().unwrap().push(at / PIECE_BYTES));
-        assert_eq!(asked.into_inner().unwrap(), [0, 1, 2, 3]);
+        let prefetch = of_place(&file, 3 * PIECE_BYTES + 1, 0, &busy);
+        let read = Mutex::new(Vec::new());
+        prefetch.run(|at| {
+            read.lock().unwrap().push(at / PIECE_BYTES);
+            PIECE_BYTES
+        });
+        assert_eq!(read.into_inner().unwrap(), [0, 1, 2, 3]);
     }
 
     #[test]
@@ -376,7 +403,6 @@ mod tests {
             [Some(false); 4].map(|lost| after(&mut window, lost)),
             [16, 32, 64, 64].map(|mb| mb << 20)
         );
-        assert_eq!(after(&mut window, None), 64 << 20);
         assert_eq!(after(&mut window, Some(true)), 32 << 20);
         assert_eq!(
             [Some(false); 2].map(|lost| after(&mut window, lost)),
@@ -385,6 +411,10 @@ mod tests {
         );
         assert_eq!([Some(true); 4].map(|lost| after(&mut window, lost)), [16, 8, 4, 4].map(|mb| mb << 20));
         window.look(u64::MAX, || panic!("nothing is left to decide"));
+        let mut silent = Window::new(0);
+        silent.look(silent.shows_at, || None);
+        silent.look(u64::MAX - 1, || panic!("the kernel has not said it before"));
+        assert_eq!(silent.bytes, FIRST_BYTES);
     }
 
     #[test]
