@@ -162,6 +162,7 @@ fn script(tests: &[String], names: &[String]) -> String {
          export PATH=/bin HOME=/run TMPDIR=/run RINGROAD_SEEDS=500 NO_COLOR=1 RUST_BACKTRACE=0\n\
          mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t tmpfs tmp /run; mount -t devtmpfs dev /dev\n\
          mkdir -p /dev/shm; mount -t tmpfs shm /dev/shm\n\
+         mkdir -p /dev/pts; mount -t devpts pts /dev/pts\n\
          ip link set lo up\n\
          ulimit -n 20000\n\
          failed=0\n\

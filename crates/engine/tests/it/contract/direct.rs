@@ -357,7 +357,9 @@ fn a_table_larger_than_the_limit_is_refused_with_what_to_do() {
     }
     let runtime = Case::IoUring.builder().direct_places((1 << 20) + 1).build().unwrap();
     let why = runtime.direct_places().unwrap_err().to_string();
-    assert!(why.contains("1048577 places") || why.contains("Linux 6.13"), "{why}");
+    // A kernel that has no direct connections: 6.8 gives them descriptors, 6.13 closes them at once.
+    let lacks = ["Linux 6.8", "Linux 6.13"].iter().any(|kernel| why.contains(kernel));
+    assert!(why.contains("1048577 places") || lacks, "{why}");
     let runtime = Case::IoUring.builder().direct_places(7).build().unwrap();
-    assert!(runtime.direct_places().is_ok_and(|places| places == 7) || why.contains("Linux 6.13"));
+    assert!(runtime.direct_places().is_ok_and(|places| places == 7) || lacks);
 }
