@@ -9,6 +9,7 @@
 //! | read: FUSE | pool | pool | driver |
 //! | read, write: file system in memory | in place | in place | driver |
 //! | write: pipe, FIFO, socket | in place, once writable | the same | driver |
+//! | the same without `RWF_NOWAIT` (Linux 6.1) | pool, once writable | the same | driver |
 //! | write: terminal | pool, once writable | ring, once writable | driver |
 //! | other writes, open, stat, sync, truncate | pool | ring, else pool | driver |
 //! | rename, unlink, mkdir, link, symlink | pool | ring, else pool | driver |
@@ -27,9 +28,9 @@
 //! read uses `RWF_NOWAIT` instead. If the kernel does not support that, the pool does the read, and bytes of
 //! a dropped read are kept for the next one ([`Request::dispose`]).
 //!
-//! A write that waits for a peer waits likewise, so dropping it occupies no thread; and it is made in place,
-//! where the SIGPIPE of a peer that is gone can be taken (`sys/sigpipe.rs`). The ring would raise it on the
-//! runtime's thread.
+//! A write that waits for a peer waits likewise, so dropping it occupies no thread; and it is made in place
+//! or in the pool, where the SIGPIPE of a peer that is gone can be taken (`sys/sigpipe.rs`). The ring would
+//! raise it on the runtime's thread.
 //!
 //! Measured costs (docs/results/files.md; reasons and rejected alternatives in docs/adr/0015): a hand-over to
 //! a thread and back takes about 50 µs with one operation in flight and 4 to 15 µs with many; a cached read
@@ -77,8 +78,10 @@ const DEVICE: u8 = 6;
 const NO_PEER: u8 = 1;
 /// A pipe or a socket: a write may wait for a peer.
 const PEER: u8 = 2;
-/// A terminal, or a pipe of an old kernel: a write may wait for a peer, and does not support `RWF_NOWAIT`.
+/// A terminal: a write may wait for a peer, and does not support `RWF_NOWAIT`.
 const TERMINAL: u8 = 3;
+/// A pipe or a socket of a kernel without `RWF_NOWAIT` for them (Linux 6.1): the pool writes.
+const OLD_PEER: u8 = 4;
 
 /// Returns how to write to a file. One or two system calls, at its first write.
 fn way_of_writes(on: &Open) -> u8 {
@@ -194,7 +197,8 @@ pub(super) async fn perform(core: Rc<Core>, mut request: Request) -> (i32, Optio
         let on = Arc::clone(on);
         match write_to_peer(&core, &on, &mut request).await {
             Some(result) => return (result, Some(request)),
-            None if on.writes.load(Ordering::Relaxed) == PEER => return on_pool(request).await,
+            // Never the ring, which would raise SIGPIPE on this thread.
+            None if on.writes.load(Ordering::Relaxed) != TERMINAL => return on_pool(request).await,
             None => {}
         }
     }
@@ -263,7 +267,7 @@ async fn write_to_peer(core: &Rc<Core>, on: &Open, request: &mut Request) -> Opt
                 Some(errno) if errno == -libc::EINTR => continue,
                 // An old kernel.
                 Some(errno) if matches!(-errno, libc::EOPNOTSUPP | libc::ENOSYS) => {
-                    on.writes.store(TERMINAL, Ordering::Relaxed);
+                    on.writes.store(OLD_PEER, Ordering::Relaxed);
                     continue;
                 }
                 Some(errno) if errno == -libc::EAGAIN => {}
