@@ -13,10 +13,8 @@
 //! (FUSE, overlay and network file systems), nothing is read ahead here.
 
 use crate::clock::{Clock, For};
+use crate::sample::is_cached;
 use rustix::fs::{Mode, OFlags};
-use rustix::io::ReadWriteFlags;
-use rustix::process::{Resource, getrlimit};
-use std::io::IoSliceMut;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -78,7 +76,7 @@ impl Window {
 
     /// Takes note of whether the bytes at `at` were taken away; `None` if the kernel does not say.
     fn look(&mut self, at: u64, lost: impl FnOnce() -> Option<bool>) {
-        if at < self.shows_at || (self.bytes == self.most && self.most == LEAST_BYTES) {
+        if at < self.shows_at || self.most == LEAST_BYTES {
             return;
         }
         let before = self.bytes;
@@ -118,8 +116,7 @@ impl Drop for Ends<'_, '_> {
 
 impl<'a> Prefetch<'a> {
     /// Returns one for a file of `size` bytes that is to be copied from `at`; `None` if it is cached (as far
-    /// as three of its bytes show), if the kernel does not say, or if another file is being read ahead. Also
-    /// where address space is limited: a thread may begin there and then find no room.
+    /// as three of its bytes show), if the kernel does not say, or if another file is being read ahead.
     pub(crate) fn of(
         source: BorrowedFd<'a>,
         (at, size): (u64, u64),
@@ -132,7 +129,7 @@ impl<'a> Prefetch<'a> {
         for place in [at, at.midpoint(last), last] {
             all &= cached(place)?;
         }
-        if all || getrlimit(Resource::As).current.is_some() || busy.swap(true, Ordering::Relaxed) {
+        if all || busy.swap(true, Ordering::Relaxed) {
             return None;
         }
         let turn = Some(Turn(busy));
@@ -217,16 +214,6 @@ pub(crate) const FIRST_STEP_BYTES: usize = step(FIRST_BYTES);
 
 const fn step(window: u64) -> usize {
     (window / STEPS) as usize
-}
-
-/// Returns whether a byte is cached; `None` if the kernel or the file system does not say.
-fn is_cached(source: BorrowedFd<'_>, place: u64) -> Option<bool> {
-    let mut byte = [0];
-    match rustix::io::preadv2(source, &mut [IoSliceMut::new(&mut byte)], place, ReadWriteFlags::NOWAIT) {
-        Ok(_) => Some(true),
-        Err(rustix::io::Errno::AGAIN) => Some(false),
-        Err(_) => None,
-    }
 }
 
 /// Returns whether pages from `at` on were taken away to make room (`cachestat(2)`, Linux 6.5); `None` if the

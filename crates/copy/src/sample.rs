@@ -26,6 +26,16 @@ const COLD: Duration = Duration::from_micros(40);
 /// The offset that means a descriptor's own position.
 const POSITION: u64 = u64::MAX;
 
+/// Returns whether a byte is cached; `None` if the kernel or the file system does not say.
+pub(crate) fn is_cached(source: BorrowedFd<'_>, place: u64) -> Option<bool> {
+    let mut byte = [0];
+    match rustix::io::preadv2(source, &mut [IoSliceMut::new(&mut byte)], place, ReadWriteFlags::NOWAIT) {
+        Ok(_) => Some(true),
+        Err(Errno::AGAIN) => Some(false),
+        Err(_) => None,
+    }
+}
+
 /// The first bytes of some files: whether they were cached.
 #[derive(Debug, Default)]
 pub(crate) struct Sample {
@@ -78,21 +88,18 @@ impl Sample {
             self.pass -= 1;
             return;
         }
-        let mut byte = [0];
         let slow = self.slow + self.absent;
         if !self.silent {
-            let slice = IoSliceMut::new(&mut byte);
-            let at_once = || rustix::io::preadv2(source, &mut [slice], 0, ReadWriteFlags::NOWAIT);
-            match clock.call(For::Read, at_once) {
-                Ok(_) => self.add(Duration::ZERO),
-                Err(Errno::AGAIN) => self.miss(),
-                Err(_) => self.silent = true,
+            match clock.call(For::Read, || is_cached(source, 0)) {
+                Some(true) => self.add(Duration::ZERO),
+                Some(false) => self.miss(),
+                None => self.silent = true,
             }
         }
         if self.silent {
             let before = Instant::now();
             // What fails here fails again where its bytes are moved, and is told there.
-            let _ = clock.call(For::Read, || rustix::io::pread(source, &mut byte, 0));
+            let _ = clock.call(For::Read, || rustix::io::pread(source, &mut [0; 1], 0));
             self.add(before.elapsed());
         }
         // One that is not cached makes the next ones interesting.

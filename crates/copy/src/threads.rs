@@ -1,12 +1,24 @@
-//! Threads that may be refused: by `ulimit -u`, the `pids` controller, or a filter. Then what there is does
-//! the work, if need be the calling thread alone. All threads of this crate begin here.
+//! Threads that may be refused: by `ulimit -u`, the `pids` controller, a filter, or for want of address space
+//! (`ulimit -v`). Then what there is does the work, if need be the calling thread alone. All threads of this
+//! crate begin here.
 
+use crate::content::zeros;
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread::{Builder, Scope};
 
-/// Starts a thread in `scope`. `false`: the system refuses it.
+/// Address space that there must be for a thread: its stack of 2 MiB, what the standard library maps for it,
+/// and what its work allocates. With room for the stack alone it begins, and then ends the program.
+const ROOM_BYTES: usize = 8 << 20;
+
+/// Starts a thread in `scope`. `false`: the system refuses it, or would soon.
 pub(crate) fn begin<'scope>(scope: &'scope Scope<'scope, '_>, work: impl FnOnce() + Send + 'scope) -> bool {
-    Builder::new().spawn_scoped(scope, work).is_ok()
+    has_room(ROOM_BYTES) && Builder::new().spawn_scoped(scope, work).is_ok()
+}
+
+/// Returns whether so much memory can be mapped. None of it becomes resident.
+fn has_room(bytes: usize) -> bool {
+    // An allocation without a use could be left out by the compiler.
+    zeros(bytes).is_ok_and(|memory| !std::hint::black_box(memory).is_empty())
 }
 
 /// Runs `work` on this thread and on up to `most - 1` others, and waits for all of them.
@@ -47,4 +59,15 @@ pub(crate) fn spread<T: Send, R>(
             }
         })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_thread_begins_where_there_is_no_room_for_one() {
+        assert!(has_room(ROOM_BYTES));
+        assert!(!has_room(isize::MAX as usize));
+    }
 }
