@@ -412,9 +412,16 @@ impl Core {
         F: Future + 'static,
         F::Output: 'static,
     {
-        let (index, generation) = self.tasks.borrow_mut().insert(boxed(future));
-        self.ready.borrow_mut().push_back(index);
+        let (index, generation) = self.add(boxed(future));
         JoinHandle::new(self, index, generation)
+    }
+
+    /// Adds a task and queues it; returns its place. Without the type of the future: most of `spawn` is
+    /// compiled once, and not for each future.
+    fn add(&self, task: Task) -> (u32, u32) {
+        let (index, generation) = self.tasks.borrow_mut().insert(task);
+        self.ready.borrow_mut().push_back(index);
+        (index, generation)
     }
 
     /// Polls one task from the queue. Returns `false` if the task has already ended.
@@ -524,10 +531,19 @@ impl Core {
 
     /// Runs tasks until `main` is ready.
     fn run<F: Future>(self: &Rc<Core>, main: F) -> Result<F::Output> {
+        let mut main = pin!(main);
+        let mut output = None;
+        self.drive(&mut |context| main.as_mut().poll(context).map(|ready| output = Some(ready)))?;
+        let Some(output) = output else { unreachable!("`drive` ends without an error when it is ready") };
+        Ok(output)
+    }
+
+    /// Runs tasks until `poll_main` is ready, which is not polled again then. The loop is compiled once, and
+    /// not for each future that `block_on` is given.
+    fn drive(self: &Rc<Core>, poll_main: &mut dyn FnMut(&mut Context<'_>) -> Poll<()>) -> Result<()> {
         self.check_origin()?;
         let _entered = Entered::new(self);
         let _runs = Runs::new(&self.identity);
-        let mut main = pin!(main);
         let main_waker = Packed::new(self.number, MAIN, 0).waker();
         let mut messages = Vec::new();
         self.main.set(Main::Ready);
@@ -546,14 +562,14 @@ impl Core {
                 if self.main.get() == Main::Ready {
                     counts.polls += 1;
                     self.main.set(Main::Running);
-                    let polled = main.as_mut().poll(&mut Context::from_waker(&main_waker));
+                    let polled = poll_main(&mut Context::from_waker(&main_waker));
                     if self.main.get() == Main::Running {
                         self.main.set(Main::Waits);
                     }
                     self.between_polls(When::NextTurn);
-                    if let Poll::Ready(output) = polled {
+                    if polled.is_ready() {
                         self.counts.set(counts);
-                        return Ok(output);
+                        return Ok(());
                     }
                 }
                 let ready = self.ready.borrow().len().min(POLLS_PER_TURN);
@@ -571,7 +587,7 @@ impl Core {
             self.counts.set(counts);
             self.check_origin()?;
             if let Err(why) = self.turn() {
-                // Dump while `main` still exists, so that the dump shows what it waits for.
+                // Dump while the future still exists, so that the dump shows what it waits for.
                 return Err(why.dumped(self.dump()));
             }
         }

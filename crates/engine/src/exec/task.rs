@@ -357,7 +357,7 @@ impl<T> JoinHandle<T> {
     {
         let tasks = self.core.tasks.borrow_mut();
         let is_there = tasks.is_over(self.index, self.generation) && !self.is_done.replace(true);
-        is_there.then(|| self.take_output(tasks))
+        is_there.then(|| Self::output_of(Core::take_ended(tasks, self.index, self.generation)))
     }
 }
 
@@ -421,11 +421,41 @@ impl<T: 'static> Future for JoinHandle<T> {
 
 impl<T: 'static> JoinHandle<T> {
     fn poll_output(&self, context: &mut Context<'_>) -> Poll<Result<T, JoinError>> {
-        let tasks = self.core.tasks.borrow_mut();
-        if tasks.is_over(self.index, self.generation) {
+        self.core.poll_ended(self.index, self.generation, context).map(Self::output_of)
+    }
+
+    /// Returns the output of a task that has ended.
+    fn output_of(ended: Result<Task, JoinError>) -> Result<T, JoinError> {
+        let mut task = ended?;
+        let output = task.as_mut().output().and_then(|output| output.downcast_mut::<Option<T>>());
+        output.and_then(Option::take).ok_or(JoinError::Cancelled)
+    }
+}
+
+impl<T> Drop for JoinHandle<T> {
+    fn drop(&mut self) {
+        // Otherwise its slot is free, or belongs to another task.
+        if !self.is_done.get() {
+            self.core.detach(self.index, self.generation);
+        }
+    }
+}
+
+/// What a handle does with its task, compiled once for all types of output.
+impl Core {
+    /// Returns the task once it has ended, or the reason why it has no output, and frees its slot. Otherwise
+    /// the caller is woken when it has.
+    fn poll_ended(
+        &self,
+        index: u32,
+        generation: u32,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Task, JoinError>> {
+        let tasks = self.tasks.borrow_mut();
+        if tasks.is_over(index, generation) {
             // The end of a task counts against the budget of the task that joins it; a wait does not.
             if take_answer() {
-                return Poll::Ready(self.take_output(tasks));
+                return Poll::Ready(Self::take_ended(tasks, index, generation));
             }
             drop(tasks);
             context.waker().wake_by_ref();
@@ -434,48 +464,35 @@ impl<T: 'static> JoinHandle<T> {
         drop(tasks);
         // Cloning a waker is user code: do it while nothing is borrowed.
         let waker = context.waker().clone();
-        let before = self.core.tasks.borrow_mut().joiners.insert(self.index, waker);
+        let before = self.tasks.borrow_mut().joiners.insert(index, waker);
         drop(before);
         Poll::Pending
     }
 
-    /// Frees the slot of the task, which has ended, and returns its output.
-    fn take_output(&self, mut tasks: RefMut<'_, Tasks>) -> Result<T, JoinError> {
-        let Some(slot) = tasks.alive(self.index, self.generation) else { return Err(JoinError::Cancelled) };
-        let output = match &mut slot.place {
-            Place::Over(task) => {
-                let output = task.as_mut().output().and_then(|output| output.downcast_mut::<Option<T>>());
-                output.and_then(Option::take)
-            }
-            _ => None,
-        };
-        let (place, joiner) = tasks.free(self.index);
+    /// Frees the slot of a task that has ended; returns the task, with its output.
+    fn take_ended(mut tasks: RefMut<'_, Tasks>, index: u32, generation: u32) -> Result<Task, JoinError> {
+        if tasks.alive(index, generation).is_none() {
+            return Err(JoinError::Cancelled);
+        }
+        let (place, joiner) = tasks.free(index);
         drop(tasks);
         drop(joiner);
-        match (output, place) {
-            (Some(output), place) => {
-                drop(place);
-                Ok(output)
-            }
-            (None, Place::Failed(why)) => Err(why),
-            (None, _) => Err(JoinError::Cancelled),
+        match place {
+            Place::Over(task) => Ok(task),
+            Place::Failed(why) => Err(why),
+            Place::Free { .. } | Place::Idle(_) | Place::Running { .. } => Err(JoinError::Cancelled),
         }
     }
-}
 
-impl<T> Drop for JoinHandle<T> {
-    fn drop(&mut self) {
-        if self.is_done.get() {
-            // Its slot is free, or belongs to another task.
-            return;
-        }
-        let mut tasks = self.core.tasks.borrow_mut();
-        let Some(slot) = tasks.alive(self.index, self.generation) else { return };
+    /// Leaves a task without a handle. One that has ended is dropped.
+    fn detach(&self, index: u32, generation: u32) {
+        let mut tasks = self.tasks.borrow_mut();
+        let Some(slot) = tasks.alive(index, generation) else { return };
         let remains = match slot.place {
-            Place::Over(_) | Place::Failed(_) => Some(tasks.free(self.index)),
+            Place::Over(_) | Place::Failed(_) => Some(tasks.free(index)),
             _ => {
                 slot.detached = true;
-                tasks.take_joiner(self.index).map(|joiner| (Place::Free { next: NONE }, Some(joiner)))
+                tasks.take_joiner(index).map(|joiner| (Place::Free { next: NONE }, Some(joiner)))
             }
         };
         drop(tasks);

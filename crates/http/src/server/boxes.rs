@@ -39,12 +39,12 @@ impl<T> FreeList<T> {
 
     #[cold]
     fn put_cold(&self, one: Pin<Box<T>>) {
-        // A box that is not kept is dropped after the borrow has ended.
-        let mut one = Some(one);
         let mut free = self.cold.borrow_mut();
         if free.len() < KEPT {
-            free.extend(one.take());
+            return free.push(one);
         }
+        // A box that is not kept is dropped after the borrow has ended.
         drop(free);
+        drop(one);
     }
 }

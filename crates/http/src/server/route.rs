@@ -285,12 +285,15 @@ impl<S: 'static> Methods<S> {
     /// Adds a handler for this method. For CONNECT, TRACE and extension methods it is a handler for every
     /// method that has none of its own.
     pub fn on<K: 'static, H: Handler<S, K>>(mut self, method: Method, handler: H) -> Methods<S> {
-        let made: Box<dyn Make<S>> = Box::new(Made { handler, call: H::call });
+        self.set(method, Box::new(Made { handler, call: H::call }));
+        self
+    }
+
+    fn set(&mut self, method: Method, made: Box<dyn Make<S>>) {
         match method_index(method).and_then(|place| self.by_method.get_mut(place)) {
             Some(slot) => *slot = Some(made),
             None => self.any = Some(made),
         }
-        self
     }
 
     /// Adds a handler for every method without one of its own.
@@ -478,7 +481,8 @@ where
     F: Future<Output = Response> + 'static,
     C: Fn(&H, Request, &State<S>) -> F + 'static,
 {
-    if size_of::<F>() > MOVED_BYTES_MAX {
+    // A constant, so that only one of the two is compiled for a handler.
+    if const { size_of::<F>() > MOVED_BYTES_MAX } {
         return turns::endpoint(handler, state, call);
     }
     Rc::new(Endpoint { handler, state, free: Rc::default(), call })

@@ -13,7 +13,8 @@ macro_rules! drivers {
 
             /// Expanded once, and not for each driver: the bodies are most of the code to compile.
             fn on_one(driver: ringroad_engine::DriverName) {
-                crate::drivers::on(driver, $body);
+                let body: fn(ringroad_engine::DriverName) = $body;
+                crate::drivers::on(driver, body);
             }
 
             #[test]

@@ -59,6 +59,12 @@ pub(crate) fn configure(folder: &Path, rest: &str) -> PathBuf {
 pub(crate) fn start(driver: DriverName, rest: &str, prepare: impl FnOnce(&Path)) -> Site {
     let folder = Folder::new();
     prepare(folder.path());
+    start_in(folder, driver, rest)
+}
+
+/// Starts what `rest` describes, in a folder that is filled. Apart from [`start`], so that it is compiled
+/// once and not for each test.
+fn start_in(folder: Folder, driver: DriverName, rest: &str) -> Site {
     let source = Source::File(configure(folder.path(), rest));
     let overrides = Overrides { driver: Some(Wish::Named(driver)), ..Overrides::default() };
     let config = load(&source, &overrides).unwrap_or_else(|why| panic!("{why}"));
@@ -302,13 +308,18 @@ impl Client {
 
 /// A server that does `script` on each connection; how many there were.
 pub(crate) fn behind(script: impl Fn(&mut Client) + Send + Sync + 'static) -> (SocketAddr, Arc<AtomicUsize>) {
+    behind_any(Arc::new(script))
+}
+
+/// [`behind`] without the type of the script, compiled once.
+fn behind_any(script: Arc<dyn Fn(&mut Client) + Send + Sync>) -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     // It ends with the test's process. Numbers below 1024 are all that the select driver has, and there are
     // more such servers than that.
     let high = rustix::io::fcntl_dupfd_cloexec(&listener, 2048);
     let listener = high.map_or(listener, TcpListener::from);
     let address = listener.local_addr().unwrap();
-    let (count, script) = (Arc::new(AtomicUsize::new(0)), Arc::new(script));
+    let count = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&count);
     std::thread::spawn(move || {
         for stream in listener.incoming() {
