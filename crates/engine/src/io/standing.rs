@@ -264,9 +264,8 @@ impl Io {
             return Poll::Ready(Err(-libc::ECANCELED));
         }
         self.counters.accept_parked += 1;
-        if !self.parked.iter().any(|parked| caller.is(parked)) {
-            self.parked.push(caller.waker());
-        }
+        // By the listener, and not by the waker: each poll may come with another one.
+        self.trash.extend(self.parked.insert(index, caller.waker()));
         self.parked_until.get_or_insert(self.now.after(PARKED_FOR));
         Poll::Pending
     }
