@@ -203,7 +203,10 @@ mod tests {
         );
         assert!(matches!(asked("", 0), Err(Refusal::Silent(_))));
         assert!(matches!(asked("SSH-2.0-hello\r\n\r\n", 1), Err(Refusal::Silent(_))));
-        let unused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        // The port of a connection: no other process can get it meanwhile, and nothing listens there.
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let holder = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let unused = holder.local_addr().unwrap();
         assert!(matches!(ask(unused, "localhost", "/", Duration::from_secs(60)), Err(Refusal::Silent(_))));
     }
 }

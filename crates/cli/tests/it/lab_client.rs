@@ -6,6 +6,7 @@
 //! `load`.
 
 use crate::over::Over;
+use crate::ports::nowhere;
 use crate::support::{BINARY, ringroad, run};
 use ringroad_lab::client::{ClientReport, Options};
 use ringroad_lab::pin::{Cores, Pinned};
@@ -312,7 +313,7 @@ fn connections_that_the_server_may_close_are_made_again_by_each_client() {
 
 #[test]
 fn without_a_listener_every_connection_has_a_connect_error_and_there_is_no_window() {
-    let addr = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let addr = nowhere();
     for client in CLIENTS {
         let report = by(client, &http(addr));
         assert_eq!((report.connected, report.window.is_some()), (0, false), "{client}");

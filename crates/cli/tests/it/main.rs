@@ -32,6 +32,8 @@ mod load_records;
 #[path = "../../../http/tests/it/over.rs"]
 mod over;
 mod pack;
+#[path = "../../../serve/tests/it/ports.rs"]
+mod ports;
 mod push_demo;
 #[path = "../../../stores/tests/it/server.rs"]
 mod redis;

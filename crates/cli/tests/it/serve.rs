@@ -1,5 +1,6 @@
 //! `ringroad serve` from outside: what it prints, what curl and wrk see, signals, limits.
 
+use crate::ports::free_port;
 use crate::support::{DEADLINE, Kill, Lines, installed, is_root, put_copy, ringroad, run, skip, until};
 use rustix::process::Signal;
 use std::io::{Read, Write};
@@ -592,7 +593,7 @@ fn listeners_that_a_reload_takes_away_leave_no_descriptor_behind() {
     };
     // The workers of a port of its own choice stay; the Unix sockets and a named port
     // come and go, faster than their workers wind up.
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_port();
     let one = "\"127.0.0.1:0\"";
     let three = format!("{one}, \"unix:a.sock\", \"unix:b.sock\", \"127.0.0.1:{port}\"");
     let three = three.as_str();

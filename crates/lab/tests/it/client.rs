@@ -1,6 +1,7 @@
 //! The client against servers in this process: honest ones, which must agree in the counts, and liars: every
 //! lie must be counted, without a hang.
 
+use crate::ports::nowhere;
 use ringroad_lab::client::window::Window;
 use ringroad_lab::client::{self, ClientReport, Options};
 use ringroad_lab::suite::Protocol;
@@ -366,8 +367,7 @@ fn an_echo_of_another_connections_bytes_is_a_protocol_error() {
 
 #[test]
 fn a_missing_listener_is_a_connect_error_per_connection() {
-    let addr = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let report = run(&http(addr));
+    let report = run(&http(nowhere()));
     assert_eq!((report.errors.connect, report.connected), (3, 0));
     assert_eq!(report.window, None);
 }

@@ -9,6 +9,9 @@ mod datasets;
 mod gates;
 #[path = "../../../http/tests/it/over.rs"]
 mod over;
+#[path = "../../../serve/tests/it/ports.rs"]
+#[allow(dead_code)]
+mod ports;
 mod programs;
 mod results;
 mod runs;

@@ -1,6 +1,7 @@
 //! Certificates of ACME: with an authority of the tests' own, which fails where a test wants it to, and with
 //! Pebble, which is strict.
 
+use crate::ports::free_port;
 use crate::support::{Client, HANG, Site, behind, configure, start, wait_until, write};
 use crate::tls::{Authority, Tls};
 use base64::Engine;
@@ -11,10 +12,9 @@ use ringroad_serve::{Event, Overrides, Source, load};
 use ringroad_tls::{Client as TlsClient, ClientSettings, Trust};
 use serde_json::{Value, json};
 use std::collections::HashMap;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
@@ -514,15 +514,6 @@ fn pebble() -> Option<PathBuf> {
     let paths = std::env::var("PATH").unwrap_or_default();
     let found = paths.split(':').map(str::to_owned).chain([format!("{home}/go/bin")]);
     found.map(|folder| Path::new(&folder).join("pebble")).find(|file| file.is_file())
-}
-
-/// A port that is free, and that the kernel gives to no socket which asks for any: such ports begin at 32768.
-fn free_port() -> u16 {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let of_process = std::process::id().wrapping_mul(97);
-    let candidates = std::iter::repeat_with(|| NEXT.fetch_add(1, Ordering::Relaxed).wrapping_mul(11));
-    let mut ports = candidates.map(|next| 20_000 + (of_process.wrapping_add(next) % 12_000) as u16);
-    ports.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).unwrap()
 }
 
 /// Has a certificate issued by Pebble.

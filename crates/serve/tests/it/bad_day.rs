@@ -1,8 +1,8 @@
 //! A bad day: of six servers behind, one is slow, one fails, one flaps, one hangs and one refuses.
 
+use crate::ports::nowhere;
 use crate::support::{behind, start};
 use ringroad_engine::DriverName;
-use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -40,7 +40,7 @@ drivers!(
             }
         });
         let (hanging, _) = behind(|client| while client.until(b"\r\n\r\n").is_some() {});
-        let refusing = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let refusing = nowhere();
         let all = [good, slow, failing, flapping, hanging, refusing];
         let servers: Vec<_> = all.iter().map(|address| format!("\"http://{address}\"")).collect();
         let rules = format!(

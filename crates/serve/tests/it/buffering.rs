@@ -1,6 +1,7 @@
 //! Slow clients, clients that leave, and what the log says of them: the server behind is held by none of
 //! these.
 
+use crate::ports::free_port;
 use crate::support::{Client, Site, behind, start, wait_until};
 use ringroad_engine::DriverName;
 use ringroad_serve::Event;
@@ -318,7 +319,7 @@ fn a_body_that_breaks_the_protocol_reaches_no_server() {
 fn an_address_that_went_and_came_back_is_one_series() {
     let text =
         |listen: &str| format!("listen = [{listen}]\n[[route]]\npath = \"/metrics\"\nkind = \"metrics\"\n");
-    let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let free = || std::net::SocketAddr::from(([127, 0, 0, 1], free_port()));
     let (one, other) = (free(), free());
     let mut site = start(DriverName::Epoll, "[[route]]\npath = \"/metrics\"\nkind = \"metrics\"\n", |_| {});
     for listen in [format!("\"{one}\", \"{other}\""), format!("\"{one}\""), format!("\"{one}\", \"{other}\"")]

@@ -1,5 +1,6 @@
 //! Protection of upstream groups: checks, ejection, the circuit breaker, concurrency limits, retries.
 
+use crate::ports::nowhere;
 use crate::support::{Client, Site, behind, start, wait_until, write};
 use ringroad_engine::DriverName;
 use ringroad_serve::Event;
@@ -175,7 +176,7 @@ drivers!(a_request_is_repeated_at_the_same_server_where_there_is_no_other, |driv
 
 drivers!(a_backup_takes_over_when_no_other_server_is_left, |driver: DriverName| {
     let ((one, ..), (two, ..)) = (server("one"), server("two"));
-    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let gone = nowhere();
     let site = group(driver, &format!("\"http://{one}\", {{ to = \"http://{two}\", backup = true }}"), "");
     let mut client = site.client();
     for _ in 0..4 {
@@ -191,7 +192,7 @@ drivers!(a_backup_takes_over_when_no_other_server_is_left, |driver: DriverName| 
 drivers!(
     a_server_that_cannot_be_reached_is_passed_over_also_where_nothing_is_repeated,
     |driver: DriverName| {
-        let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let gone = nowhere();
         let (one, sick, _) = server("one");
         let servers = format!("\"http://{gone}\", \"http://{one}\"");
         let site = group(driver, &servers, "balance = \"turns\"\nretry = { times = 0, on = [503] }");
@@ -204,7 +205,7 @@ drivers!(
 );
 
 drivers!(a_fallback_takes_the_place_of_what_cannot_be_had, |driver: DriverName| {
-    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let gone = nowhere();
     let (one, sick, _) = server("one");
     let fallback =
         "fallback = { status = 200, body = \"[]\", content_type = \"application/json\", on = [500] }";
@@ -237,7 +238,7 @@ drivers!(a_fallback_takes_the_place_of_what_cannot_be_had, |driver: DriverName| 
 });
 
 drivers!(a_fallback_with_a_status_of_an_error_page_is_what_is_answered, |driver: DriverName| {
-    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let gone = nowhere();
     let (one, sick, _) = server("one");
     let route = |path: &str, to: SocketAddr, more: &str| {
         format!("[[route]]\npath = \"{path}\"\nkind = \"proxy\"\nto = \"http://{to}\"\n{more}\n")

@@ -37,6 +37,7 @@ mod observing;
 mod over;
 mod php;
 mod php_frameworks;
+mod ports;
 mod programs;
 mod proxying;
 #[path = "../../../stores/tests/it/server.rs"]

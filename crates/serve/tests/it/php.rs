@@ -2,6 +2,7 @@
 //! php-fpm.
 
 use crate::apps::workers;
+use crate::ports::nowhere;
 use crate::support::{Client, Site, behind, start, wait_until, write};
 use ringroad_engine::DriverName;
 use std::collections::HashMap;
@@ -267,7 +268,7 @@ drivers!(a_peer_that_fails_is_502_one_that_is_full_503_and_one_that_is_late_504,
         let site = site(driver, &answers(bytes).to_string(), "");
         assert_eq!(site.client().get("/").status, status, "{bytes:?}");
     }
-    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let closed = nowhere();
     assert_eq!(site(driver, &closed.to_string(), "").client().get("/").status, 502);
     let (silent, _) = behind(|client| {
         let _ = asked(client);

@@ -1,5 +1,6 @@
 //! Requests passed on to an upstream server, which here is a script on a socket.
 
+use crate::ports::nowhere;
 use crate::support::{Client, Site, behind, configure, start};
 use ringroad_engine::DriverName;
 use ringroad_serve::Event;
@@ -468,7 +469,7 @@ fn fault(site: &Site) -> String {
 }
 
 drivers!(what_goes_wrong_behind_is_502_or_504_with_the_reason_in_the_log, |driver: DriverName| {
-    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let closed = nowhere();
     let (silent, _) = behind(|client| drop(client.rest()));
     let (garbage, _) = behind(|client| {
         client.until(b"\r\n\r\n");

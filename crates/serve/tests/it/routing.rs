@@ -1,5 +1,6 @@
 //! Which route answers, and which server of a group: hosts, methods, conditions, fall-backs, balancing.
 
+use crate::ports::nowhere;
 use crate::support::{Client, Reply, Site, behind, start, wait_until, write};
 use ringroad_engine::DriverName;
 use std::collections::BTreeSet;
@@ -19,11 +20,6 @@ fn named(name: &'static str) -> SocketAddr {
         }
     });
     address
-}
-
-/// An address at which nothing listens.
-fn nowhere() -> SocketAddr {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
 drivers!(routes_are_chosen_by_host_method_header_and_query, |driver: DriverName| {

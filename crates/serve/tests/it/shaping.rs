@@ -1,6 +1,7 @@
 //! What routes do with traffic besides answering it: bandwidth, copies, shares of clients, deadlines that are
 //! told, second servers.
 
+use crate::ports::nowhere;
 use crate::support::{Client, Site, behind, start, wait_until};
 use ringroad_engine::DriverName;
 use std::net::SocketAddr;
@@ -102,7 +103,7 @@ drivers!(copies_of_requests_reach_the_other_server_and_its_answers_are_not_used,
 drivers!(copies_go_to_a_group_with_the_guards_of_the_group, |driver: DriverName| {
     let (main, _) = listening();
     let (other, copies) = listening();
-    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let gone = nowhere();
     let rules = format!(
         r#"
         [upstream.shadow]
@@ -163,7 +164,7 @@ drivers!(copies_go_to_a_group_with_the_guards_of_the_group, |driver: DriverName|
 drivers!(a_server_for_copies_that_hangs_or_is_gone_holds_nothing_up, |driver: DriverName| {
     let (main, _) = listening();
     let (hanging, asked) = behind(|client| while client.until(b"\r\n\r\n").is_some() {});
-    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let gone = nowhere();
     for other in [hanging, gone] {
         let rules = format!(
             r#"

@@ -1,9 +1,9 @@
 //! Connections to upstream servers within their bound, and requests that are sent again.
 
+use crate::ports::nowhere;
 use crate::support::{Client, HANG, behind, start, wait_until};
 use ringroad_engine::DriverName;
 use ringroad_serve::Event;
-use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -168,7 +168,7 @@ drivers!(an_answer_that_has_begun_is_not_asked_for_again, |driver: DriverName| {
 });
 
 drivers!(any_request_goes_on_to_a_server_that_can_be_reached, |driver: DriverName| {
-    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let closed = nowhere();
     let (answers, _) = behind(|client| {
         while client.until(b"\r\n\r\nbody").is_some() {
             client.send(OK);

@@ -2,6 +2,7 @@
 
 use crate::environments::environment;
 use crate::frames::{PREFACE, block, frame, settings};
+use crate::ports::nowhere;
 use crate::support::{HANG, Site, configure, start};
 use futures_core::Stream;
 use ringroad_engine::choose::Wish;
@@ -212,7 +213,7 @@ drivers!(clients_of_http_1_are_answered_by_servers_of_http_2, |driver: DriverNam
 });
 
 drivers!(our_own_refusals_are_told_a_grpc_client_as_a_status_of_grpc, |driver: DriverName| {
-    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let closed = nowhere();
     let site = proxy(driver, closed, "");
     let address = site.address();
     run(driver, async move {

@@ -1,0 +1,25 @@
+//! Addresses that no other process takes meanwhile. Tests of other packages use this file as well, by its
+//! path.
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Returns an address at which nothing listens to the end of this process. It is the port of a connection:
+/// that of a listener that was closed can be given to another process.
+pub(crate) fn nowhere() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let address = stream.local_addr().unwrap();
+    std::mem::forget((listener, stream));
+    address
+}
+
+/// Returns a port that is free, and that the kernel gives to no socket which asks for any: such ports begin
+/// at 32768.
+pub(crate) fn free_port() -> u16 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let of_process = std::process::id().wrapping_mul(97);
+    let candidates = std::iter::repeat_with(|| NEXT.fetch_add(1, Ordering::Relaxed).wrapping_mul(11));
+    let mut ports = candidates.map(|next| 20_000 + (of_process.wrapping_add(next) % 12_000) as u16);
+    ports.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).unwrap()
+}
