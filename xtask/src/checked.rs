@@ -26,7 +26,11 @@ pub(crate) fn loom(root: &Path) -> ExitCode {
 }
 
 /// Packages under AddressSanitizer, and the tests of a sample, as a filter of nextest.
-const ASAN: [(&str, &str); 2] = [("ringroad-engine", ENGINE_SAMPLE), ("ringroad-http", HTTP_SAMPLE)];
+const ASAN: [(&str, &str); 3] = [
+    ("ringroad-engine", ENGINE_SAMPLE),
+    ("ringroad-engine-tests", ENGINE_SAMPLE),
+    ("ringroad-http", HTTP_SAMPLE),
+];
 
 /// A sample of the engine's tests omits the longest ones that touch no other memory than the rest: random
 /// programs, tests with many connections, tests that count or start a process each, and three drivers that
@@ -68,7 +72,7 @@ pub(crate) fn asan(root: &Path, sample: bool) -> ExitCode {
     for (package, of_sample) in ASAN {
         let mut cargo = cargo(root, "asan");
         cargo
-            .args(["nextest", "run", "--package", package, "--lib", "--tests", "--no-fail-fast"])
+            .args(["nextest", "run", "--package", package, "--tests", "--no-fail-fast"])
             .args(["--target", &target])
             // An error that comes once in three tries is an error.
             .args(["--retries", "0"])

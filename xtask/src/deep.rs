@@ -28,7 +28,7 @@ const PARTS: [Part; 12] = [
     Part {
         name: "seeds",
         what: "114,000 programs drawn by chance, others than each run of the tests has",
-        words: &["test", "-E", "package(ringroad-engine) & test(seeds::)"],
+        words: &["test", "-E", "package(ringroad-engine-tests) & test(seeds::)"],
     },
     Part {
         name: "apps",

@@ -88,7 +88,8 @@ fn lock_nothing() -> Result<(), String> {
     Ok(())
 }
 
-/// The tested packages, and their folders.
+/// The tested packages, and their folders. The engine has its tests in a package of their own, in a folder
+/// below its own.
 const SUITES: [(&str, &str); 5] = [
     (ENGINE, "crates/engine"),
     ("ringroad-http", "crates/http"),
@@ -190,7 +191,8 @@ pub(crate) fn denied(root: &Path, words: &[String]) -> ExitCode {
 /// Runs the tests of packages, each in its own process.
 fn each_apart(root: &Path, denial: &Denial<'_>, packages: &[&'static str]) -> bool {
     let Ok(this) = std::env::current_exe() else { return false };
-    let packages: Vec<_> = packages.iter().map(|package| format!("package({package})")).collect();
+    // The engine has its tests in a package of their own, with a name that begins likewise.
+    let packages: Vec<_> = packages.iter().map(|package| format!("package({package}*)")).collect();
     let mut filter = format!("({}) - test(/::sim$/)", packages.join(" | "));
     if !denial.with_others {
         filter.push_str(&format!(" - test(/({})(::|$)/)", OF_OTHER_DRIVERS.join("|")));
@@ -273,8 +275,9 @@ fn for_all(binary: &Path) -> io::Result<tempfile::TempDir> {
 /// Builds and returns the test binaries of a package. The whole workspace is built, with the union of its
 /// features, so that nothing that `cargo xtask test` compiled is compiled again.
 pub(crate) fn test_binaries(root: &Path, package: &str) -> Result<Vec<String>, String> {
-    let manifest = SUITES.iter().find(|(known, _)| *known == package);
-    let manifest = manifest.and_then(|(_, folder)| root.join(folder).join("Cargo.toml").canonicalize().ok());
+    let folder = SUITES.iter().find(|(known, _)| *known == package);
+    let folder = folder.and_then(|(_, folder)| root.join(folder).canonicalize().ok());
+    let Some(folder) = folder else { return Err(format!("{package} is not there")) };
     let output = Command::new(env!("CARGO"))
         .current_dir(root)
         .args(["test", "--workspace", "--no-run", "--message-format", "json"])
@@ -288,7 +291,9 @@ pub(crate) fn test_binaries(root: &Path, package: &str) -> Result<Vec<String>, S
     let messages = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
     let binaries: Vec<String> = messages
         .filter(|message| message["profile"]["test"] == true)
-        .filter(|message| message["manifest_path"].as_str().map(Path::new) == manifest.as_deref())
+        .filter(|message| {
+            message["manifest_path"].as_str().is_some_and(|path| Path::new(path).starts_with(&folder))
+        })
         .filter_map(|message| message["executable"].as_str().map(str::to_owned))
         .collect();
     if binaries.is_empty() { Err("no test binary was built".to_owned()) } else { Ok(binaries) }

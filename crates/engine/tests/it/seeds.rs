@@ -30,7 +30,9 @@ use ringroad_engine::sim::{Faults, Ledger, SimConfig};
 use ringroad_engine::time::{sleep, timeout};
 use ringroad_engine::{Counters, DriverName, Error, Runtime, spawn, yield_now};
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::fmt;
+use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut, Range};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
@@ -73,14 +75,27 @@ impl Character {
     /// The bytes of `range` of what this side sends. The client's first byte says which connection it is.
     fn content(&self, side: usize, range: Range<usize>) -> Vec<u8> {
         let side = if self.echo { 0 } else { side };
-        let byte = |at: usize| match (side, at) {
-            (0, 0) => self.id,
-            _ => {
-                (at.wrapping_mul(0x9e37_79b1) >> 11) as u8 ^ (self.id.wrapping_mul(31)) ^ (side as u8 * 0x55)
-            }
-        };
-        range.map(byte).collect()
+        let mask = self.id.wrapping_mul(31) ^ (side as u8 * 0x55);
+        let mut content = stream(mask, range.clone());
+        if let (0, 0, Some(first)) = (side, range.start, content.first_mut()) {
+            *first = self.id;
+        }
+        content
     }
+}
+
+/// Returns the bytes of `range` of the stream with this mask: noise, each byte with all its bits changed that
+/// the mask has. Most programs have the same few streams, so each is computed once.
+fn stream(mask: u8, range: Range<usize>) -> Vec<u8> {
+    thread_local! {
+        static STREAMS: RefCell<HashMap<u8, Vec<u8>>> = RefCell::default();
+    }
+    STREAMS.with_borrow_mut(|streams| {
+        let known = streams.entry(mask).or_default();
+        let noise = |at: usize| (at.wrapping_mul(0x9e37_79b1) >> 11) as u8;
+        known.extend((known.len()..range.end).map(|at| noise(at) ^ mask));
+        known[range].to_vec()
+    })
 }
 
 fn rng(seed: u64, id: u64, part: u64) -> Rng {
@@ -488,6 +503,8 @@ trait Used: Family + fmt::Debug + Sized {
     /// A listener at an address of its own.
     fn listen() -> Listener<Self>;
     async fn connect(to: &Self::Address) -> Result<Stream<Self>, Error>;
+    /// An address at which nothing listens for as long as what comes with it exists.
+    async fn nowhere(listener: &Self::Address) -> (Self::Address, Option<Stream<Self>>);
 }
 
 impl Used for Inet {
@@ -498,6 +515,13 @@ impl Used for Inet {
     async fn connect(to: &Self::Address) -> Result<TcpStream, Error> {
         TcpStream::connect(*to).await
     }
+
+    async fn nowhere(listener: &SocketAddr) -> (SocketAddr, Option<TcpStream>) {
+        // The port of a connection: no other process can get it meanwhile, as it can that of a closed
+        // listener.
+        let holder = TcpStream::connect(*listener).await.expect("its queue has room");
+        (holder.local_addr().unwrap(), Some(holder))
+    }
 }
 
 impl Used for Unix {
@@ -507,6 +531,10 @@ impl Used for Unix {
 
     async fn connect(to: &UnixAddr) -> Result<UnixStream, Error> {
         UnixStream::connect(to.clone()).await
+    }
+
+    async fn nowhere(_: &UnixAddr) -> (UnixAddr, Option<UnixStream>) {
+        (abstract_name(), None)
     }
 }
 
@@ -667,13 +695,10 @@ impl Program {
         let mut dice = self.dice(0xff, 4);
         let listener = F::listen();
         let stop = listener.canceller();
-        let (accepts_no_connection, closed) = (F::listen(), F::listen());
-        let places = Places {
-            server: listener.local_addr().unwrap(),
-            silent: accepts_no_connection.local_addr().unwrap(),
-            nowhere: closed.local_addr().unwrap(),
-        };
-        drop(closed);
+        let accepts_no_connection = F::listen();
+        let silent = accepts_no_connection.local_addr().unwrap();
+        let (nowhere, _holder) = F::nowhere(&silent).await;
+        let places = Places { server: listener.local_addr().unwrap(), silent, nowhere };
         let server = spawn(Rc::clone(&self).server(listener));
         let clients: Vec<_> =
             (0..self.connections).map(|id| spawn(Rc::clone(&self).client::<F>(id, places.clone()))).collect();

@@ -194,6 +194,13 @@ fn with_runtime_in<B>(world: World, case: Case, set_up: fn(Builder) -> Builder, 
 where
     B: FnOnce(Case, &Runtime) + Send + 'static,
 {
+    with_runtime_boxed(world, case, set_up, Box::new(body));
+}
+
+type RuntimeBody = Box<dyn FnOnce(Case, &Runtime) + Send>;
+
+/// Works as [`with_runtime_in`]. Without the type of the body: it is compiled once, and not for each test.
+fn with_runtime_boxed(world: World, case: Case, set_up: fn(Builder) -> Builder, body: RuntimeBody) {
     watched(case, move |case, reach| {
         let config = world.config();
         let ledger = config.ledger.clone();
@@ -235,6 +242,13 @@ pub(crate) fn runtime<R>(look: impl FnOnce(&Runtime) -> R) -> R {
 /// Runs `body` on its own thread, and reports it if it hangs, with the operations in flight on its runtime if
 /// it has registered one.
 pub(crate) fn watched(case: Case, body: impl FnOnce(Case, &dyn Fn(Remote)) + Send + 'static) {
+    watch(case, Box::new(body));
+}
+
+type WatchedBody = Box<dyn FnOnce(Case, &dyn Fn(Remote)) + Send>;
+
+/// Works as [`watched`], with the type of the body erased.
+fn watch(case: Case, body: WatchedBody) {
     let (say, hear) = mpsc::channel();
     let (tell, told) = mpsc::channel();
     let test = TEST.get();
@@ -315,7 +329,10 @@ pub(crate) fn run_case(case: Case, test: fn(Case)) {
     if case.is_refused() {
         return;
     }
-    if case != Case::Select || std::env::var_os(ROLE).is_some() {
+    // Nextest gives each test a process.
+    let is_alone = std::env::var_os(ROLE).is_some()
+        || std::env::var("NEXTEST_EXECUTION_MODE").is_ok_and(|mode| mode == "process-per-test");
+    if case != Case::Select || is_alone {
         return test(case);
     }
     passed_alone(&mut child(APART));
@@ -513,9 +530,26 @@ pub(crate) async fn receive(stream: &mut TcpStream, bytes: usize) -> Vec<u8> {
     all
 }
 
-/// Returns bytes in which lost, repeated and moved pieces are visible.
+/// Returns bytes in which lost, repeated and moved pieces are visible. Copied by rows: without optimisation a
+/// byte at a time takes longer than the test that sends them.
 pub(crate) fn pattern(bytes: usize) -> Vec<u8> {
-    (0..bytes).map(|at| (at ^ ((at >> 8) * 7) ^ ((at >> 16) * 31)) as u8).collect()
+    /// In row `k` the byte `at` is `at ^ k`.
+    static ROWS: [[u8; 256]; 256] = {
+        let mut rows = [[0; 256]; 256];
+        let mut at = 0;
+        while at < 1 << 16 {
+            rows[at >> 8][at & 255] = (at ^ (at >> 8)) as u8;
+            at += 1;
+        }
+        rows
+    };
+    let mut all = Vec::with_capacity(bytes.next_multiple_of(256));
+    while all.len() < bytes {
+        let block = all.len() >> 8;
+        all.extend_from_slice(&ROWS[((block * 7) ^ ((block >> 8) * 31)) & 255]);
+    }
+    all.truncate(bytes);
+    all
 }
 
 /// Returns numbers below `end`, the same for the same seed.
