@@ -191,8 +191,7 @@ pub(crate) fn denied(root: &Path, words: &[String]) -> ExitCode {
 /// Runs the tests of packages, each in its own process.
 fn each_apart(root: &Path, denial: &Denial<'_>, packages: &[&'static str]) -> bool {
     let Ok(this) = std::env::current_exe() else { return false };
-    // The engine has its tests in a package of their own, with a name that begins likewise.
-    let packages: Vec<_> = packages.iter().map(|package| format!("package({package}*)")).collect();
+    let packages: Vec<_> = packages.iter().map(|package| format!("package({package})")).collect();
     let mut filter = format!("({}) - test(/::sim$/)", packages.join(" | "));
     if !denial.with_others {
         filter.push_str(&format!(" - test(/({})(::|$)/)", OF_OTHER_DRIVERS.join("|")));

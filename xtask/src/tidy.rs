@@ -167,8 +167,8 @@ pub(crate) fn check(root: &Path) -> io::Result<Vec<Finding>> {
         if !pending.iter().any(|path| file == Path::new(path)) {
             language::check(file, &text).into_iter().for_each(|what| found(Some(what)));
         }
-        if let Some(folder) = manifest_of(file) {
-            edges(folder, &text).into_iter().for_each(|what| found(Some(what)));
+        if let Some((folder, of_tests)) = manifest_of(file) {
+            edges(folder, of_tests, &text).into_iter().for_each(|what| found(Some(what)));
         }
         if file.extension().is_some_and(|end| end == "md") {
             links(root, file, &text).into_iter().for_each(|what| found(Some(what)));
@@ -273,14 +273,17 @@ fn feature_edges(file: &Path, text: &str) -> Option<String> {
     names_other.map(|line| format!("names another feature (`{}`): share it outside of filter/", line.trim()))
 }
 
-fn manifest_of(file: &Path) -> Option<&str> {
+/// Returns the folder of the crate that has this manifest, or has it for its tests; and whether it is theirs.
+fn manifest_of(file: &Path) -> Option<(&str, bool)> {
     let folder = file.parent()?;
+    let of_tests = folder.ends_with("tests");
+    let folder = if of_tests { folder.parent()? } else { folder };
     let is_manifest = file.file_name()? == "Cargo.toml" && folder.parent()? == Path::new("crates");
-    if is_manifest { folder.file_name()?.to_str() } else { None }
+    if is_manifest { Some((folder.file_name()?.to_str()?, of_tests)) } else { None }
 }
 
 /// Checks that a crate imports only from lower levels.
-fn edges(folder: &str, manifest: &str) -> Vec<String> {
+fn edges(folder: &str, of_tests: bool, manifest: &str) -> Vec<String> {
     let level = |name: &str| LEVELS.iter().find(|(known, _)| *known == name).map(|(_, level)| *level);
     let Some(own) = level(folder) else {
         return vec![format!(
@@ -312,7 +315,10 @@ fn edges(folder: &str, manifest: &str) -> Vec<String> {
     }
     let package =
         manifest.get("package").and_then(|package| package.get("name")).and_then(|name| name.as_str());
-    let expected = if folder == "ringroad" { folder.to_string() } else { format!("ringroad-{folder}") };
+    let mut expected = if folder == "ringroad" { folder.to_string() } else { format!("ringroad-{folder}") };
+    if of_tests {
+        expected.push_str("-tests");
+    }
     if package != Some(expected.as_str()) {
         findings.push(format!("package {package:?}: a crate is named after its folder, {expected}"));
     }

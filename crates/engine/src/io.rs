@@ -76,8 +76,8 @@ pub(crate) struct Io {
     closers: HashMap<u32, Waker>,
     /// Datagrams of dropped receives, for the next receive, by the index of their descriptor.
     datagrams: HashMap<u32, datagram::Kept>,
-    /// Wakers of listeners that found no free descriptor, by the listener's index.
-    parked: HashMap<u32, Waker>,
+    /// Listeners that found no free descriptor, by their index, in the order in which they are woken.
+    parked: Vec<(u32, Waker)>,
     parked_until: Option<Moment>,
     /// Consecutive refusals, by the listener's index.
     denied: HashMap<u32, u32>,
@@ -112,7 +112,7 @@ impl Io {
             trash: Vec::new(),
             closers: HashMap::new(),
             datagrams: HashMap::new(),
-            parked: HashMap::new(),
+            parked: Vec::new(),
             parked_until: None,
             denied: HashMap::new(),
             may_linger: false,
@@ -384,7 +384,7 @@ impl Io {
         }
         let mut wakers = std::mem::take(&mut self.wakes);
         wakers.append(&mut self.trash);
-        wakers.extend(self.parked.drain().map(|(_, waker)| waker));
+        wakers.extend(self.parked.drain(..).map(|(_, waker)| waker));
         wakers.extend(self.closers.drain().map(|(_, waker)| waker));
         wakers.extend(self.slots.take_wakers());
         // The driver leaks what it has lent to the kernel.

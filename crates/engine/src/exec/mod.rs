@@ -6,7 +6,7 @@
 //! that yields runs in the next turn, after the I/O. Tasks never move to another thread. To use several
 //! cores, create a runtime in each of several threads, and communicate through a [`Remote`].
 //!
-//! Start at [`Runtime`]; the loop is [`Core::run`]. `builder` constructs a runtime.
+//! Start at [`Runtime`]; the loop is [`Core::drive`]. `builder` constructs a runtime.
 
 mod alarm;
 pub(crate) mod budget;
@@ -531,6 +531,10 @@ impl Core {
 
     /// Runs tasks until `main` is ready.
     fn run<F: Future>(self: &Rc<Core>, main: F) -> Result<F::Output> {
+        self.check_origin()?;
+        // Dropped after the future: what that holds may spawn, send and wake while it is dropped.
+        let _entered = Entered::new(self);
+        let _runs = Runs::new(&self.identity);
         let mut main = pin!(main);
         let mut output = None;
         self.drive(&mut |context| main.as_mut().poll(context).map(|ready| output = Some(ready)))?;
@@ -541,9 +545,6 @@ impl Core {
     /// Runs tasks until `poll_main` is ready, which is not polled again then. The loop is compiled once, and
     /// not for each future that `block_on` is given.
     fn drive(self: &Rc<Core>, poll_main: &mut dyn FnMut(&mut Context<'_>) -> Poll<()>) -> Result<()> {
-        self.check_origin()?;
-        let _entered = Entered::new(self);
-        let _runs = Runs::new(&self.identity);
         let main_waker = Packed::new(self.number, MAIN, 0).waker();
         let mut messages = Vec::new();
         self.main.set(Main::Ready);

@@ -252,7 +252,7 @@ impl Io {
     /// Wakes parked listeners, which retry.
     pub(super) fn unpark(&mut self) {
         if !self.parked.is_empty() {
-            self.wakes.extend(self.parked.drain().map(|(_, waker)| waker));
+            self.wakes.extend(self.parked.drain(..).map(|(_, waker)| waker));
             self.parked_until = None;
         }
     }

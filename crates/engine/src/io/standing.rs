@@ -265,7 +265,10 @@ impl Io {
         }
         self.counters.accept_parked += 1;
         // By the listener, and not by the waker: each poll may come with another one.
-        self.trash.extend(self.parked.insert(index, caller.waker()));
+        match self.parked.iter_mut().find(|(parked, _)| *parked == index) {
+            Some((_, before)) => self.trash.push(std::mem::replace(before, caller.waker())),
+            None => self.parked.push((index, caller.waker())),
+        }
         self.parked_until.get_or_insert(self.now.after(PARKED_FOR));
         Poll::Pending
     }

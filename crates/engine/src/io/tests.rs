@@ -11,6 +11,7 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Poll, Wake};
 
 /// The script of the driver, and a record of its calls.
@@ -123,11 +124,14 @@ fn io() -> (Io, Rc<Script>) {
     (Io::new(driver), script)
 }
 
-/// Wakes nothing.
-struct Silent;
+/// Counts how often it is woken.
+#[derive(Default)]
+struct Counting(AtomicU32);
 
-impl Wake for Silent {
-    fn wake(self: Arc<Self>) {}
+impl Wake for Counting {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 fn caller() -> Caller<'static> {
@@ -208,19 +212,23 @@ fn a_lasting_listener_error_is_returned_and_a_lost_connection_is_skipped() {
 }
 
 #[test]
-fn a_parked_listener_that_is_polled_repeatedly_parks_once() {
+fn a_parked_listener_that_is_polled_repeatedly_parks_once_and_wakes_the_last_caller() {
     let (mut io, script) = io();
     let on = io.open(Descriptor::Sim(0));
     script.attempt.set(Some(-libc::EMFILE));
-    for _ in 0..50 {
-        // As a combinator may that polls with a waker of its own each time: no two are equal.
-        let waker = Waker::from(Arc::new(Silent));
+    // As a combinator may that polls with a waker of its own each time: no two are equal.
+    let callers: Vec<_> = (0..50).map(|_| Arc::new(Counting::default())).collect();
+    for waker in callers.iter().cloned().map(Waker::from) {
         assert!(io.poll_accept(on.index, &Caller::any(&waker)).is_pending());
         script.now.set(script.now.get() + 100_000_000);
         io.read_clock();
     }
     assert_eq!(io.parked.len(), 1);
     assert_eq!(io.deadline(), Some(Moment(PARKED_FOR.as_nanos() as u64)));
+    io.turn(Until::Now).unwrap();
+    io.wakes.drain(..).for_each(Waker::wake);
+    let woken: Vec<_> = callers.iter().map(|caller| caller.0.load(Ordering::Relaxed)).collect();
+    assert_eq!((woken[..49].iter().sum::<u32>(), woken[49]), (0, 1));
 }
 
 #[test]

@@ -503,7 +503,7 @@ trait Used: Family + fmt::Debug + Sized {
     /// A listener at an address of its own.
     fn listen() -> Listener<Self>;
     async fn connect(to: &Self::Address) -> Result<Stream<Self>, Error>;
-    /// An address at which nothing listens for as long as what comes with it exists.
+    /// An address at which nothing listens for as long as what comes with it exists; on a real driver.
     async fn nowhere(listener: &Self::Address) -> (Self::Address, Option<Stream<Self>>);
 }
 
@@ -548,6 +548,9 @@ struct Places<A> {
     nowhere: A,
 }
 
+/// The pace of a program in the simulation.
+const SIMULATED: u32 = 1;
+
 struct Program {
     seed: u64,
     connections: u8,
@@ -577,7 +580,7 @@ impl Program {
             buffer_bytes: if is_simulated { buffer_bytes } else { usize::MAX },
             closes_early: !calm && rng.u8(..10) == 0,
             calm,
-            pace: if is_simulated { 1 } else { 500 },
+            pace: if is_simulated { SIMULATED } else { 500 },
             world: Rc::new(RefCell::new(world)),
         })
     }
@@ -697,7 +700,11 @@ impl Program {
         let stop = listener.canceller();
         let accepts_no_connection = F::listen();
         let silent = accepts_no_connection.local_addr().unwrap();
-        let (nowhere, _holder) = F::nowhere(&silent).await;
+        let (nowhere, _holder) = match self.pace {
+            // No other process can get the port of the closed listener.
+            SIMULATED => (F::listen().local_addr().unwrap(), None),
+            _ => F::nowhere(&silent).await,
+        };
         let places = Places { server: listener.local_addr().unwrap(), silent, nowhere };
         let server = spawn(Rc::clone(&self).server(listener));
         let clients: Vec<_> =

@@ -1,16 +1,18 @@
-//! Addresses that no other process takes meanwhile. Tests of other packages use this file as well, by its
-//! path.
+//! Addresses at which nothing listens, and ports to listen on. Tests of other packages use this file as well,
+//! by its path.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
+use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Returns an address at which nothing listens to the end of this process. It is the port of a connection:
-/// that of a listener that was closed can be given to another process.
+/// Returns an address at which nothing listens to the end of this process. A socket has it that does not
+/// listen: the port of a listener that was closed can be given to another process.
 pub(crate) fn nowhere() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let address = stream.local_addr().unwrap();
-    std::mem::forget((listener, stream));
+    let silent = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&silent, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let address = SocketAddr::try_from(getsockname(&silent).unwrap()).unwrap();
+    // Numbers below 1024 are all that the select driver has.
+    std::mem::forget(rustix::io::fcntl_dupfd_cloexec(&silent, 2048).unwrap_or(silent));
     address
 }
 

@@ -6,9 +6,9 @@ use crate::support::{
 };
 use ringroad_engine::net::{ListenOptions, TcpListener, TcpStream};
 use ringroad_engine::time::sleep;
-use ringroad_engine::{JoinError, JoinHandle, JoinSet, Runtime, spawn, sync, yield_now};
+use ringroad_engine::{JoinError, JoinHandle, JoinSet, Runtime, is_in_runtime, spawn, sync, yield_now};
 use std::cell::{Cell, RefCell};
-use std::future::{Future, pending};
+use std::future::{Future, pending, poll_fn};
 use std::io::{Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
@@ -120,6 +120,44 @@ runtimes!(a_dropped_runtime_ends_everything_in_flight, |case| {
     another.block_on(some_turns()).unwrap();
     drop(kept);
 });
+
+/// Tells whether it was dropped inside the runtime, where it can spawn.
+struct Leaving(Rc<Cell<Option<bool>>>);
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        self.0.set(Some(is_in_runtime()));
+        if is_in_runtime() {
+            spawn(async {}).detach();
+        }
+    }
+}
+
+runtimes!(what_the_future_of_block_on_still_holds_is_dropped_inside_the_runtime, |case| {
+    let made = runtime(case);
+    let told = Rc::new(Cell::new(None));
+    // Ready with the rest of itself inside, as a race is with the future that lost it.
+    let rest = Leaving(Rc::clone(&told));
+    let race = poll_fn(move |_| {
+        let _ = &rest;
+        Poll::Ready(())
+    });
+    made.block_on(race).unwrap();
+    assert_eq!(told.get(), Some(true));
+});
+
+#[test]
+fn what_it_holds_when_the_runtime_fails_is_dropped_inside_the_runtime() {
+    let made = runtime(Case::Sim);
+    let told = Rc::new(Cell::new(None));
+    let rest = Leaving(Rc::clone(&told));
+    let stuck = made.block_on(async move {
+        let _rest = rest;
+        pending::<()>().await;
+    });
+    assert!(stuck.is_err());
+    assert_eq!(told.get(), Some(true));
+}
 
 runtimes!(a_task_may_spawn_while_it_is_dropped, |case| {
     struct Spawns(Rc<Cell<u32>>);
