@@ -4,12 +4,12 @@
 //! How the harness measures and judges is tested in `lab`; here a window lasts a tenth of a second and its
 //! figures are not looked at.
 
+use crate::ports::nowhere;
 use crate::support::{
     BINARY, Kill, Lines, Outcome, Server, installed, is_root, own_copy, processes_with, ringroad, run, until,
 };
 use ringroad_measure::caveat::Level;
 use ringroad_measure::record::{Record, SCHEMA};
-use rustix::net::{AddressFamily, SocketType};
 use rustix::process::Signal;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -349,10 +349,7 @@ fn a_plan_refuses_what_the_run_would_refuse() {
 fn a_url_on_which_nothing_listens_is_named_as_such() {
     let folder = tempfile::tempdir().unwrap();
     let one = Server::start(&["--model", "poll"]);
-    // It has its port and does not listen, so no other program gets the port.
-    let silent = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
-    rustix::net::bind(&silent, &std::net::SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
-    let gone = std::net::SocketAddr::try_from(rustix::net::getsockname(&silent).unwrap()).unwrap();
+    let gone = nowhere();
     let urls = [format!("http://{}/", one.address), format!("http://{gone}/")];
     let words = ["lab", "--connections=4", "--repeats=1", "--duration=0.2", "--out"];
     let outcome = run(ringroad(words).arg(folder.path()).args(["--url", &urls[0], "--url", &urls[1]]));

@@ -1,11 +1,10 @@
 //! `ringroad load --processes`: several processes are one load, and one that is lost is not overlooked.
 
+use crate::ports::nowhere;
 use crate::support::{Kill, Lines, Server, own_copy, ringroad, run, until};
 use ringroad_measure::Histogram;
-use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -131,10 +130,7 @@ fn children_end_when_the_process_that_started_them_ends() {
 
 #[test]
 fn what_fails_in_a_process_is_said_once() {
-    // Bound and not listening: no other program can have the port meanwhile.
-    let taken = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
-    bind(&taken, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
-    let url = format!("http://{}/", SocketAddr::try_from(getsockname(&taken).unwrap()).unwrap());
+    let url = format!("http://{}/", nowhere());
     let outcome = run(&mut ringroad(["load", &url, "-c", "4", "--processes", "2", "-q"]));
     assert_eq!((outcome.code, outcome.stdout.len()), (Some(1), 0), "{}", outcome.stderr);
     assert_eq!(outcome.stderr.lines().count(), 1, "{}", outcome.stderr);

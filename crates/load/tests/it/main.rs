@@ -9,6 +9,9 @@ mod counts;
 mod hold;
 mod knee;
 mod latencies;
+#[path = "../../../serve/tests/it/ports.rs"]
+#[allow(dead_code)]
+mod ports;
 mod records;
 mod server;
 mod sites;

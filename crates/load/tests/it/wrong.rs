@@ -1,14 +1,14 @@
 //! Servers that answer wrongly, each in its own way: every way is counted by its kind, none is a success, and
 //! none ends the load.
 
+use crate::ports::nowhere;
 use crate::server::{Requests, Server, close, ok};
 use crate::{best, drivers, echo, http, on_each_driver, run};
 use ringroad_load::verdict::verdict;
 use ringroad_load::{Message, Plan};
 use ringroad_measure::record::Errors;
-use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
 use std::io::Write;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -248,10 +248,7 @@ fn an_answer_up_to_a_delimiter_may_be_any() {
 
 #[test]
 fn where_nothing_listens_there_is_no_load_and_the_reason_is_told() {
-    // Bound and not listening: no other program can have the port meanwhile.
-    let taken = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
-    bind(&taken, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
-    let address = SocketAddr::try_from(getsockname(&taken).unwrap()).unwrap();
+    let address = nowhere();
     for choice in drivers() {
         let error = run(&http(address), &choice).unwrap_err();
         assert!(!error.is_usage());
@@ -281,11 +278,14 @@ fn a_server_that_ends_amid_the_load_is_counted_not_waited_for() {
             requests.next(&mut stream, &crate::server::Log::default()).unwrap();
             stream.write_all(&ok()).unwrap();
         }
-        // Both go: the sixth request is never answered, and no connection can be made any more.
+        // Both go: the sixth request is never answered, and no connection can be made any more. What is left
+        // of the stream keeps the port from other processes.
+        stream.shutdown(Shutdown::Both).unwrap();
+        stream
     });
     let plan = Plan { connections: 1, count: Some(20), timeout: Duration::from_secs(3), ..http(address) };
     let counts = run(&plan, &best()).unwrap().counts;
-    server.join().unwrap();
+    let _port = server.join().unwrap();
     assert_eq!(counts.completed, 5);
     assert!(counts.sent <= 6 && counts.errors.connect > 0, "{counts:?}");
     assert_eq!(counts.sent - counts.completed, counts.errors.total() - counts.errors.connect);
