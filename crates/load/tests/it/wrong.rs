@@ -1,14 +1,14 @@
 //! Servers that answer wrongly, each in its own way: every way is counted by its kind, none is a success, and
 //! none ends the load.
 
-use crate::ports::nowhere;
+use crate::ports::{held, nowhere};
 use crate::server::{Requests, Server, close, ok};
 use crate::{best, drivers, echo, http, on_each_driver, run};
 use ringroad_load::verdict::verdict;
 use ringroad_load::{Message, Plan};
 use ringroad_measure::record::Errors;
 use std::io::Write;
-use std::net::{Shutdown, SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -269,8 +269,8 @@ fn an_unknown_name_is_reported_as_unknown() {
 /// ends.
 #[test]
 fn a_server_that_ends_amid_the_load_is_counted_not_waited_for() {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    let address = listener.local_addr().unwrap();
+    let (address, _holder) = held();
+    let listener = TcpListener::bind(address).unwrap();
     let server = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         let mut requests = Requests::default();
@@ -278,14 +278,11 @@ fn a_server_that_ends_amid_the_load_is_counted_not_waited_for() {
             requests.next(&mut stream, &crate::server::Log::default()).unwrap();
             stream.write_all(&ok()).unwrap();
         }
-        // Both go: the sixth request is never answered, and no connection can be made any more. What is left
-        // of the stream keeps the port from other processes.
-        stream.shutdown(Shutdown::Both).unwrap();
-        stream
+        // Both go: the sixth request is never answered, and no connection can be made any more.
     });
     let plan = Plan { connections: 1, count: Some(20), timeout: Duration::from_secs(3), ..http(address) };
     let counts = run(&plan, &best()).unwrap().counts;
-    let _port = server.join().unwrap();
+    server.join().unwrap();
     assert_eq!(counts.completed, 5);
     assert!(counts.sent <= 6 && counts.errors.connect > 0, "{counts:?}");
     assert_eq!(counts.sent - counts.completed, counts.errors.total() - counts.errors.connect);
