@@ -2,14 +2,15 @@
 
 use crate::exec::{CancelHandle, JoinError, JoinHandle, in_destructor, spawn};
 use std::cell::RefCell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-/// A set of tasks of one runtime. Dropping it cancels those that have not ended.
+/// A set of tasks of one runtime. Dropping it cancels those that have not ended, in the order in which they
+/// were added, as [`cancel_all`](Self::cancel_all) does.
 ///
 /// ```
 /// use ringroad_engine::{DriverName, JoinSet, Runtime};
@@ -28,7 +29,8 @@ use std::task::{Context, Poll, Waker};
 /// # Ok::<(), ringroad_engine::Error>(())
 /// ```
 pub struct JoinSet<T> {
-    tasks: HashMap<u64, JoinHandle<T>>,
+    /// In the order in which they were added, which is the order in which all are cancelled.
+    tasks: BTreeMap<u64, JoinHandle<T>>,
     next: u64,
     ended: Rc<RefCell<Ended>>,
 }
@@ -64,7 +66,7 @@ impl Drop for Report {
 impl<T: 'static> JoinSet<T> {
     /// Makes an empty set.
     pub fn new() -> JoinSet<T> {
-        JoinSet { tasks: HashMap::new(), next: 0, ended: Rc::default() }
+        JoinSet { tasks: BTreeMap::new(), next: 0, ended: Rc::default() }
     }
 
     /// Starts a task on the current runtime and adds it to the set. Returns a handle that cancels only this
@@ -156,7 +158,8 @@ impl<T: 'static> JoinSet<T> {
         outputs
     }
 
-    /// Cancels every task. They are joined as cancelled, or with the output of those that had ended.
+    /// Cancels every task, in the order in which they were added. They are joined as cancelled, or with the
+    /// output of those that had ended.
     #[doc(alias = "abort_all")]
     pub fn cancel_all(&self) {
         self.tasks.values().for_each(JoinHandle::cancel);
@@ -171,7 +174,7 @@ impl<T: 'static> JoinSet<T> {
 
     /// Removes every task and lets it run.
     pub fn detach_all(&mut self) {
-        self.tasks.drain().for_each(|(_, task)| task.detach());
+        std::mem::take(&mut self.tasks).into_values().for_each(JoinHandle::detach);
         // They report to a separate queue, which is freed with the last of them.
         self.ended = Rc::default();
     }

@@ -248,6 +248,37 @@ scenario!(a_set_reports_panics_and_cancels_and_ends_its_tasks_when_dropped, |_| 
     }
 });
 
+/// Notes its number when it is dropped.
+struct Last(u32, Rc<RefCell<Vec<u32>>>);
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        self.1.borrow_mut().push(self.0);
+    }
+}
+
+// On the simulation a program runs alike with each run of a seed, also where it cancels many tasks at once.
+everywhere!(tasks_of_a_set_end_in_the_order_in_which_they_were_added_when_all_are_cancelled, |_| async {
+    let ways: [fn(JoinSet<()>); 3] = [drop, |mut set| set.shutdown(), |set| set.cancel_all()];
+    for way in ways {
+        let ended = Rc::new(RefCell::new(Vec::new()));
+        let mut set = JoinSet::new();
+        for nth in 0..20 {
+            let last = Last(nth, Rc::clone(&ended));
+            set.spawn(async move {
+                let _last = last;
+                pending().await
+            });
+        }
+        yield_now().await;
+        way(set);
+        while ended.borrow().len() < 20 {
+            yield_now().await;
+        }
+        assert_eq!(*ended.borrow(), (0..20).collect::<Vec<_>>());
+    }
+});
+
 everywhere!(a_set_gives_those_that_have_ended_without_waiting, |_| async {
     let mut set = JoinSet::new();
     assert!(set.try_join_next().is_none());
