@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The folder of an environment that was made by `pip install` with these words, below the folder of the
-/// build. Tests are processes of their own: one makes it, and others wait.
-pub(crate) fn environment(name: &str, install: &[&str]) -> Result<PathBuf, String> {
+/// build. Tests are processes of their own: one makes it, and others wait. Modules that many tests import are
+/// imported here first, so that Python compiles them once and not in each test that begins then.
+pub(crate) fn environment(name: &str, install: &[&str], modules: &[&str]) -> Result<PathBuf, String> {
     let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let lock = File::create(place.with_extension("lock")).map_err(|why| why.to_string())?;
     flock(&lock, FlockOperation::LockExclusive).map_err(|why| why.to_string())?;
@@ -21,6 +22,11 @@ pub(crate) fn environment(name: &str, install: &[&str]) -> Result<PathBuf, Strin
     pip.args(["-m", "pip", "--python"]).arg(place.join("bin/python"));
     pip.args(["install", "--quiet", "--disable-pip-version-check", "--no-compile"]);
     succeeds(pip.args(install))?;
+    if !modules.is_empty() {
+        let import = format!("import {}", modules.join(", "));
+        // Where that fails, the test that imports them tells so.
+        let _ = succeeds(Command::new(place.join("bin/python")).args(["-c", &import]));
+    }
     fs::write(done, wanted).map_err(|why| why.to_string())?;
     Ok(place)
 }

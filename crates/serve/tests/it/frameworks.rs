@@ -9,11 +9,19 @@ use ringroad_engine::DriverName;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-const DRIVERS: [DriverName; 5] =
-    [DriverName::Epoll, DriverName::IoUring, DriverName::Poll, DriverName::Select, DriverName::Threads];
-
 const PACKAGES: [&str; 5] =
     ["flask==3.1.3", "django==5.2.19", "fastapi==0.165.0", "starlette==1.10.0", "python-multipart==0.0.34"];
+
+/// What the applications import.
+const MODULES: [&str; 7] = [
+    "flask",
+    "django.core.asgi",
+    "django.core.wsgi",
+    "django.http",
+    "fastapi",
+    "python_multipart",
+    "starlette.applications",
+];
 
 /// Each framework's module and attribute, and the beginning of its paths.
 const APPS: [(&str, &str); 5] = [
@@ -26,7 +34,7 @@ const APPS: [(&str, &str); 5] = [
 
 /// The interpreter of an environment with the frameworks.
 fn python() -> Option<PathBuf> {
-    match environment("frameworks", &PACKAGES) {
+    match environment("frameworks", &PACKAGES, &MODULES) {
         Ok(place) => Some(place.join("bin/python")),
         Err(why) => {
             // Past the capture of the test harness.
@@ -61,8 +69,7 @@ fn upload(client: &mut Client, name: &str) -> serde_json::Value {
     serde_json::from_slice(&reply.body).unwrap()
 }
 
-#[test]
-fn applications_of_the_frameworks_run_unchanged() {
+drivers!(applications_of_the_frameworks_run_unchanged, |driver: DriverName| {
     let Some(python) = python() else { return };
     let mut text = String::new();
     for (name, app) in APPS {
@@ -72,33 +79,28 @@ fn applications_of_the_frameworks_run_unchanged() {
             python.display()
         );
     }
-    // A driver that cannot be had here says why.
-    for driver in DRIVERS {
-        crate::drivers::on(driver, |driver| {
-            let site = start(driver, &text, prepare);
-            let mut client = site.client();
-            for (name, _) in APPS {
-                let page = client.ask("GET", &format!("/{name}/page/W%C3%B6rld"), &[("X-From", "here")]);
-                assert_eq!((page.status, page.text()), (200, "<p>Hello, W\u{f6}rld from here</p>"), "{name}");
-                assert!(page.header("Content-Type").unwrap().starts_with("text/html"), "{name}");
-                let told = upload(&mut client, name);
-                let expected = serde_json::json!({ "name": "a.bin", "bytes": 400_000, "note": "caf\u{e9}" });
-                assert_eq!(told, expected, "{name}");
-                let all: String = (0..1000).map(|number| format!("{number};")).collect();
-                assert_eq!(client.get(&format!("/{name}/stream")).text(), all, "{name}");
-                let mut events = site.client();
-                let reply = events.get(&format!("/{name}/events"));
-                assert_eq!(reply.text(), "data: 0\n\ndata: 1\n\ndata: 2\n\n", "{name}");
-                assert_eq!(client.get(&format!("/{name}/none")).status, 404, "{name}");
-            }
-            for (name, code) in [("fastapi", "[4002]"), ("starlette", "[\"left\"]")] {
-                let (mut socket, _) = open(&site, &format!("/{name}/chat"), "");
-                socket.send(frame(TEXT, true, b"you"));
-                assert_eq!(next(&mut socket), (TEXT, b"Hello: you".to_vec()), "{name}");
-                socket.send(frame(CLOSE, true, b"\x0f\xa2bye"));
-                assert_eq!(next(&mut socket).0, CLOSE, "{name}");
-                wait_until("the end", || site.client().get(&format!("/{name}/seen")).text() == code);
-            }
-        });
+    let site = start(driver, &text, prepare);
+    let mut client = site.client();
+    for (name, _) in APPS {
+        let page = client.ask("GET", &format!("/{name}/page/W%C3%B6rld"), &[("X-From", "here")]);
+        assert_eq!((page.status, page.text()), (200, "<p>Hello, W\u{f6}rld from here</p>"), "{name}");
+        assert!(page.header("Content-Type").unwrap().starts_with("text/html"), "{name}");
+        let told = upload(&mut client, name);
+        let expected = serde_json::json!({ "name": "a.bin", "bytes": 400_000, "note": "caf\u{e9}" });
+        assert_eq!(told, expected, "{name}");
+        let all: String = (0..1000).map(|number| format!("{number};")).collect();
+        assert_eq!(client.get(&format!("/{name}/stream")).text(), all, "{name}");
+        let mut events = site.client();
+        let reply = events.get(&format!("/{name}/events"));
+        assert_eq!(reply.text(), "data: 0\n\ndata: 1\n\ndata: 2\n\n", "{name}");
+        assert_eq!(client.get(&format!("/{name}/none")).status, 404, "{name}");
     }
-}
+    for (name, code) in [("fastapi", "[4002]"), ("starlette", "[\"left\"]")] {
+        let (mut socket, _) = open(&site, &format!("/{name}/chat"), "");
+        socket.send(frame(TEXT, true, b"you"));
+        assert_eq!(next(&mut socket), (TEXT, b"Hello: you".to_vec()), "{name}");
+        socket.send(frame(CLOSE, true, b"\x0f\xa2bye"));
+        assert_eq!(next(&mut socket).0, CLOSE, "{name}");
+        wait_until("the end", || site.client().get(&format!("/{name}/seen")).text() == code);
+    }
+});

@@ -112,7 +112,7 @@ def app(environ, start_response):
 
 /// gunicorn in an environment of its own.
 fn gunicorn() -> Option<Program> {
-    let program = match environment("gunicorn", &["gunicorn==23.0.0"]) {
+    let program = match environment("gunicorn", &["gunicorn==23.0.0"], &[]) {
         Ok(place) => place.join("bin/gunicorn"),
         Err(why) => {
             skipped(&format!("gunicorn: {why}"));

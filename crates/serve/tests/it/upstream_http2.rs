@@ -575,7 +575,7 @@ fn python() -> Option<std::path::PathBuf> {
     if has.is_ok_and(|output| output.status.success()) {
         return Some("python3".into());
     }
-    match environment("grpcio", &["--only-binary", ":all:", "grpcio"]) {
+    match environment("grpcio", &["--only-binary", ":all:", "grpcio"], &["grpc"]) {
         Ok(place) => Some(place.join("bin/python")),
         Err(why) => {
             // Past the capture of the test harness.
