@@ -99,7 +99,10 @@ const SUITES: [(&str, &str); 5] = [
 ];
 
 /// Parts of the names of tests on drivers other than io_uring.
-const OF_OTHER_DRIVERS: [&str; 4] = ["::epoll", "::poll", "::select", "::threads"];
+const OF_OTHER_DRIVERS: &[&str] = &["::epoll", "::poll", "::select", "::threads"];
+
+/// Those that make the same calls as epoll, but for the wait.
+const LIKE_EPOLL: &[&str] = &["::poll", "::select"];
 
 /// Time limit for one test binary, in seconds. The longest takes a sixth of it on two cores.
 const SECONDS_MAX: &str = "1200";
@@ -112,8 +115,8 @@ struct Denial<'w> {
     way: &'w str,
     calls: &'w str,
     packages: Vec<&'static str>,
-    /// Whether tests on drivers other than io_uring also run.
-    with_others: bool,
+    /// Parts of the names of tests that do not run.
+    left_out: &'static [&'static str],
 }
 
 /// Returns the denials that the words of the command line name; `None` if they name none.
@@ -123,31 +126,32 @@ struct Denial<'w> {
 /// EPERM.
 fn plan(words: &[String]) -> Option<Vec<Denial<'_>>> {
     let all = || SUITES.map(|(package, _)| package).to_vec();
-    let denial = |way, calls, packages, with_others| Denial { way, calls, packages, with_others };
+    let denial = |way, calls, packages, left_out| Denial { way, calls, packages, left_out };
     match words {
         [] => {
-            let mut plan = vec![denial("KILL", "all", all(), true), denial("EPERM", "all", all(), false)];
+            let mut plan =
+                vec![denial("KILL", "all", all(), &[]), denial("EPERM", "all", all(), OF_OTHER_DRIVERS)];
             for (way, _) in WAYS {
                 for (calls, numbers) in CALLS {
                     let is_new = plan.iter().all(|one| (one.way, one.calls) != (way, calls));
                     if is_new && numbers != [EPOLL_PWAIT2] {
-                        plan.push(denial(way, calls, vec![ENGINE], false));
+                        plan.push(denial(way, calls, vec![ENGINE], OF_OTHER_DRIVERS));
                     }
                 }
             }
             // Other answers to epoll's newer wait disable epoll, which nearly every suite needs.
-            plan.push(denial("EPERM", "pwait2", vec![ENGINE, "ringroad-http"], true));
-            plan.push(denial("memlock", "none", vec![ENGINE], true));
+            plan.push(denial("EPERM", "pwait2", vec![ENGINE, "ringroad-http"], &[]));
+            plan.push(denial("memlock", "none", vec![ENGINE], &[]));
             Some(plan)
         }
         [sample] if sample == "sample" => Some(vec![
-            denial("KILL", "all", vec![ENGINE], true),
-            denial("EPERM", "enter", vec![ENGINE], false),
+            denial("KILL", "all", vec![ENGINE], LIKE_EPOLL),
+            denial("EPERM", "enter", vec![ENGINE], OF_OTHER_DRIVERS),
         ]),
         // The program's tests start built files, in folders that an account without rights may not be able to
         // enter.
-        [way, calls] if way == "memlock" => Some(vec![denial(way, calls, vec![ENGINE], true)]),
-        [way, calls] => Some(vec![denial(way, calls, all(), true)]),
+        [way, calls] if way == "memlock" => Some(vec![denial(way, calls, vec![ENGINE], &[])]),
+        [way, calls] => Some(vec![denial(way, calls, all(), &[])]),
         _ => None,
     }
 }
@@ -193,8 +197,8 @@ fn each_apart(root: &Path, denial: &Denial<'_>, packages: &[&'static str]) -> bo
     let Ok(this) = std::env::current_exe() else { return false };
     let packages: Vec<_> = packages.iter().map(|package| format!("package({package})")).collect();
     let mut filter = format!("({}) - test(/::sim$/)", packages.join(" | "));
-    if !denial.with_others {
-        filter.push_str(&format!(" - test(/({})(::|$)/)", OF_OTHER_DRIVERS.join("|")));
+    if !denial.left_out.is_empty() {
+        filter.push_str(&format!(" - test(/({})(::|$)/)", denial.left_out.join("|")));
     }
     let mut command = Command::new(this);
     command.args(["deny", denial.way, denial.calls, env!("CARGO")]).current_dir(root);
@@ -232,9 +236,7 @@ fn run(root: &Path, denial: &Denial<'_>, package: &str, binary: &str) -> bool {
     };
     // The driver's own tests need a ring. The simulation, which no filter affects, is tested elsewhere.
     command.args(["--skip", "driver::uring::", "--skip", "::sim", "--skip", "seeds::"]);
-    if !denial.with_others {
-        command.args(OF_OTHER_DRIVERS.iter().flat_map(|part| ["--skip", part]));
-    }
+    command.args(denial.left_out.iter().flat_map(|part| ["--skip", part]));
     if package == ENGINE {
         // Most of these tests wait most of the time.
         let threads = 3 * std::thread::available_parallelism().map_or(1, usize::from);
@@ -311,7 +313,7 @@ mod tests {
                 assert_eq!(same.filter(|one| one.packages.contains(&ENGINE)).count(), 1, "{way}, {calls}");
             }
         }
-        assert!(all[0].way == "KILL" && all[0].calls == "all" && all[0].with_others);
+        assert!(all[0].way == "KILL" && all[0].calls == "all" && all[0].left_out.is_empty());
         assert_eq!(all[0].packages, SUITES.map(|(package, _)| package));
         assert!(all.iter().any(|one| one.way == "memlock") && all.iter().any(|one| one.calls == "pwait2"));
     }
