@@ -24,7 +24,7 @@ pub(crate) fn environment(name: &str, install: &[&str], modules: &[&str]) -> Res
     succeeds(pip.args(install))?;
     if !modules.is_empty() {
         let import = format!("import {}", modules.join(", "));
-        // Where that fails, the test that imports them tells so.
+        // Where that fails, the test that imports them reports it.
         let _ = succeeds(Command::new(place.join("bin/python")).args(["-c", &import]));
     }
     fs::write(done, wanted).map_err(|why| why.to_string())?;
