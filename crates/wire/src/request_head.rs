@@ -285,9 +285,6 @@ fn request_line(bytes: &[u8], limits: &Limits) -> Result<Option<RequestLine>, Er
     if target_end + " HTTP/1.1".len() > line_max {
         return Err(Error::new(Problem::RequestLineTooLong, &[]));
     }
-    let rest = bytes.get(target_end + 1..).unwrap_or_default();
-    let Some(version) = version(rest)? else { return Ok(None) };
-
     let target = line.get(from..target_end).unwrap_or_default();
     if !target.is_ascii()
         && let Err(why) = str::from_utf8(target)
@@ -295,6 +292,8 @@ fn request_line(bytes: &[u8], limits: &Limits) -> Result<Option<RequestLine>, Er
         let odd = target.get(why.valid_up_to()).copied().unwrap_or_default();
         return Err(Error::at(Problem::Target, odd));
     }
+    let rest = bytes.get(target_end + 1..).unwrap_or_default();
+    let Some(version) = version(rest)? else { return Ok(None) };
     let target = match target {
         [b'/', ..] if method != Method::Connect => Target::origin(target),
         _ => classify(target, method).ok_or_else(|| Error::new(Problem::TargetForm, target))?,

@@ -302,6 +302,16 @@ fn every_bad_input_passes_the_checks_for_any_bytes() {
     }
 }
 
+/// Where others refuse a beginning, we do not wait for the rest.
+#[test]
+fn every_beginning_of_a_bad_input_that_others_refuse_is_refused() {
+    for (_, _, _, bytes) in cases().iter().filter(|case| case.3.len() < 300) {
+        for end in 0..bytes.len() {
+            crate::differential::httparse(&bytes[..end]);
+        }
+    }
+}
+
 /// Row 26, and row 57 for bodies: a body cut short is no request.
 #[test]
 fn the_end_of_the_input_in_a_body_is_told_and_nothing_is_answered() {
