@@ -3,6 +3,7 @@
 
 #[macro_use]
 mod support;
+mod apart;
 mod choose;
 mod contract;
 mod counts;

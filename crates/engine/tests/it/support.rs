@@ -11,6 +11,7 @@
 //!
 //! Helpers that most scenarios begin with are last.
 
+use crate::apart;
 use ringroad_engine::net::{ListenOptions, SocketOption, TcpListener, TcpStream};
 use ringroad_engine::sim::{Faults, SimConfig, Style};
 use ringroad_engine::{Builder, DriverName, Features, Remote, Runtime, ZeroCopy, choose, yield_now};
@@ -330,20 +331,17 @@ pub(crate) fn run_case(case: Case, test: fn(Case)) {
         return;
     }
     // Nextest gives each test a process.
-    let is_alone = std::env::var_os(ROLE).is_some()
-        || std::env::var("NEXTEST_EXECUTION_MODE").is_ok_and(|mode| mode == "process-per-test");
+    let is_alone = std::env::var_os(ROLE).is_some() || apart::is_by_nextest();
     if case != Case::Select || is_alone {
         return test(case);
     }
-    passed_alone(&mut child(APART));
+    apart::passed(&mut child(APART));
 }
 
 /// Starts this program again, for the calling test only, to play `role` there.
 pub(crate) fn child(role: &str) -> Command {
-    let test = test_name();
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args([test, "--exact", "--nocapture"]).env(ROLE, role);
-    tie_to_parent(&mut command);
+    let mut command = apart::again(test_name());
+    command.env(ROLE, role);
     command
 }
 
@@ -371,16 +369,7 @@ pub(crate) fn alone(descriptors: Option<u32>, body: impl FnOnce()) {
         tie_to_parent(&mut limited);
         command = limited;
     }
-    passed_alone(&mut command);
-}
-
-/// Waits for a test in a separate process, and fails if that did not pass.
-fn passed_alone(command: &mut Command) {
-    let output = command.output().unwrap();
-    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    // A name that no test has would succeed without running anything.
-    let passed = output.status.success() && stdout.contains("1 passed");
-    assert!(passed, "{}, in a process of its own:\n{stdout}{stderr}", output.status);
+    apart::passed(&mut command);
 }
 
 /// Makes a test for each named driver (`many`: those that support thousands of connections;

@@ -2,9 +2,9 @@
 
 use ringroad_engine::DriverName;
 use ringroad_engine::choose;
-use ringroad_host::process::tie_to_parent;
-use std::io::Write as _;
-use std::process::Command;
+
+#[path = "../../../engine/tests/it/apart.rs"]
+mod apart;
 
 /// Makes a module of tests, one for each driver, of a function that takes its name.
 macro_rules! drivers {
@@ -35,7 +35,7 @@ macro_rules! drivers {
             #[test]
             fn select() {
                 let test = concat!(module_path!(), "::select");
-                crate::drivers::apart(test, || on_one(ringroad_engine::DriverName::Select));
+                crate::drivers::alone(test, || on_one(ringroad_engine::DriverName::Select));
             }
             #[test]
             fn threads() {
@@ -56,25 +56,13 @@ pub(crate) fn on(driver: DriverName, body: impl FnOnce(DriverName)) {
 /// Set in the process of a single test.
 const APART: &str = "RINGROAD_TEST_APART";
 
-/// Runs a test in a process of its own, as nextest runs each: in one process with others, those may hold all
-/// descriptors below 1024, and select takes no others.
-pub(crate) fn apart(test: &str, body: fn()) {
-    let is_apart = std::env::var_os(APART).is_some()
-        || std::env::var("NEXTEST_EXECUTION_MODE").is_ok_and(|mode| mode == "process-per-test");
-    if is_apart {
+/// Runs a test in a process of its own: in one process with others, those may hold all descriptors below
+/// 1024, and select takes no others.
+pub(crate) fn alone(test: &str, body: fn()) {
+    if std::env::var_os(APART).is_some() || apart::is_by_nextest() {
         return body();
     }
     // The harness names tests without the crate.
     let name = test.split_once("::").map_or(test, |(_, name)| name);
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args([name, "--exact", "--nocapture"]).env(APART, "1");
-    let output = tie_to_parent(&mut command).output().unwrap();
-    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    // A name that no test has would succeed without running anything.
-    let passed = output.status.success() && stdout.contains("1 passed");
-    assert!(passed, "{}, in a process of its own:\n{stdout}{stderr}", output.status);
-    for line in stderr.lines().filter(|line| line.starts_with("skipped: ")) {
-        // Past the capture of the test harness.
-        let _ = writeln!(std::io::stderr(), "{line}");
-    }
+    apart::passed(apart::again(name).env(APART, "1"));
 }
