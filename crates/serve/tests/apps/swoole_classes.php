@@ -141,15 +141,17 @@ $checks = [
             Coroutine::resume($one);
             $order = [];
             $lock = new Coroutine\Lock();
+            $over = new Channel();
             $lock->lock();
-            go(function () use ($lock, &$order): void {
+            go(function () use ($lock, $over, &$order): void {
                 $lock->lock();
                 $order[] = 'second';
                 $lock->unlock();
+                $over->push(true);
             });
             $lock->unlock();
             $order[] = 'first';
-            Coroutine::sleep(0.001);
+            $over->pop();
             $found[] = [$order, ['first', 'second']];
             $channel = new Channel();
             go(function () use ($channel): void {
