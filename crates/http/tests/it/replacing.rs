@@ -1,10 +1,11 @@
 //! Workers that others take the place of, on the same sockets: no client is refused, reset or left without
 //! its answer.
 
+use crate::drivers::here;
 use crate::over::Over;
 use crate::support::{Client, start, wait_until};
 use ringroad_engine::DriverName;
-use ringroad_engine::choose::{Wish, probe};
+use ringroad_engine::choose::Wish;
 use ringroad_engine::sync;
 use ringroad_engine::time::sleep;
 use ringroad_http::{Body, Handle, Request, Response, Server, ServerError, Sockets, Upgraded, get};
@@ -14,13 +15,6 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-
-/// All drivers that can be had here.
-fn all() -> impl Iterator<Item = DriverName> {
-    let all =
-        [DriverName::IoUring, DriverName::Epoll, DriverName::Poll, DriverName::Select, DriverName::Threads];
-    all.into_iter().filter(|driver| probe(*driver).is_ok())
-}
 
 async fn hello(_: Request) -> &'static str {
     "hello"
@@ -64,7 +58,7 @@ drivers!(
                     }
                 });
             }
-            for to in all().filter(|to| *to != from).chain([from]) {
+            for to in here().filter(|to| *to != from).chain([from]) {
                 let before = asked.load(Ordering::Relaxed);
                 wait_until("there is load", || asked.load(Ordering::Relaxed) > before + 200);
                 let mut old = servers.pop().unwrap();
@@ -234,7 +228,7 @@ drivers!(a_server_that_gives_the_sockets_back_leaves_the_others_as_they_were, |d
     let old = start(driver, pages().workers(2));
     let mut client = Client::new(old.address());
     assert_eq!(client.get("/").status, 200);
-    for other in all() {
+    for other in here() {
         let sockets = old.sockets(some(2)).unwrap();
         instead(other, pages(), &sockets).give_back().unwrap();
         drop(sockets);
