@@ -103,6 +103,7 @@ fn show(ended: io::Result<Output>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ringroad_measure::Caveat;
 
     /// As nextest 0.9 prints them, with retries and without.
     const SUMMARY: &str = "\
@@ -122,16 +123,23 @@ mod tests {
 error: test run failed
 ";
 
+    /// Returns the body of a function of `.ci/run`.
+    fn body(function: &str) -> io::Result<String> {
+        let run = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.ci/run"))?;
+        let body =
+            run.split(&format!("\n{function}() {{\n")).nth(1).and_then(|rest| rest.split("\n}\n").next());
+        body.map(str::to_owned)
+            .ok_or_else(|| io::Error::other(format!(".ci/run has no function `{function}`")))
+    }
+
     #[test]
     fn the_closing_lines_of_a_run_name_each_test_that_failed_hung_or_was_repeated() -> io::Result<()> {
         let logs = tempfile::tempdir()?;
         std::fs::write(logs.path().join("stages"), "tests FAILED\n")?;
         std::fs::write(logs.path().join("tests.log"), SUMMARY)?;
-        let run = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.ci/run"))?;
-        let close = run.split("\nclose() {\n").nth(1).and_then(|rest| rest.split("\n}\n").next());
         let script = format!(
             "logs=$1; failed=(tests); left_over() {{ :; }}; free_gib() {{ echo 9; }}\n{}",
-            close.ok_or_else(|| io::Error::other(".ci/run has no function `close`"))?
+            body("close")?
         );
         let output = Command::new("bash").args(["-c", &script, "bash"]).arg(logs.path()).output()?;
         let said = String::from_utf8_lossy(&output.stdout);
@@ -149,6 +157,38 @@ error: test run failed
             "{output:?}"
         );
         assert_eq!(output.status.code(), Some(1));
+        Ok(())
+    }
+
+    /// Runs `main_job` with a lab that finds its figures INVALID (exit code 5) and says why.
+    fn main_job(why: &Caveat) -> io::Result<Output> {
+        let folder = tempfile::tempdir()?;
+        let record = folder.path().join("said.json");
+        let doubts = serde_json::json!({ "caveats": [why.to_string()] });
+        std::fs::write(&record, doubts.to_string())?;
+        let script = format!(
+            "logs=$1; target=$1\nrun() {{ mkdir \"$logs/lab\"; cp \"$1/said.json\" \"$logs/lab/record.json\"; \
+             echo page >\"$logs/lab/report.html\"; return 5; }}\nmain_job() {{\n{}\n}}\nmain_job",
+            body("main_job")?.replace("\"$target/debug/ringroad\" lab", "run \"$target\"")
+        );
+        Command::new("bash").args(["-c", &script, "bash"]).arg(folder.path()).output()
+    }
+
+    #[test]
+    fn the_main_job_fails_where_a_server_failed_or_counted_otherwise_and_not_where_the_machine_was_busy()
+    -> io::Result<()> {
+        for what in ["requests", "bytes sent", "answers of a stream"] {
+            let output = main_job(&Caveat::CountsDiffer { what, client: 7, server: 8 })?;
+            assert_eq!(output.status.code(), Some(1), "{output:?}");
+            let told = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert!(told.contains(&format!("client counted 7 {what} and the server 8")), "{told}");
+        }
+        let output = main_job(&Caveat::ServerFailed { how: "killed by signal 9".into() })?;
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let told = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(told.contains("the program under test failed (killed by signal 9)"), "{told}");
+        let output = main_job(&Caveat::ClientStarved { wait_share: 0.5 })?;
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
         Ok(())
     }
 }
