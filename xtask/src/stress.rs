@@ -1,10 +1,11 @@
 //! `cargo xtask stress [FILTER [RUNS]]`: repeats tests while every core is busy.
 //!
-//! A test that relies on timing fails sooner than on an idle machine. Each core has one busy thread of this
-//! process, so nothing stays behind when the process ends for any reason. A failed test is not repeated: each
-//! run counts.
+//! A test that relies on timing fails sooner than on an idle machine. As many tests run at a time as in a run
+//! of all. Each core has one busy thread of this process, so nothing stays behind when the process ends for
+//! any reason. A failed test is not repeated: each run counts.
 
 use crate::junit;
+use crate::test::many_at_a_time;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
@@ -63,10 +64,7 @@ pub(crate) fn stress(root: &Path, words: &[String]) -> ExitCode {
 /// Runs the tests once. Returns whether none failed.
 fn once(root: &Path, filter: &str, failures: &mut BTreeMap<String, u32>) -> bool {
     let mut run = nextest(root, filter);
-    // A test of servers takes two threads (`.config/nextest.toml`), so as many run at a time as there are
-    // cores.
-    let threads = 2 * std::thread::available_parallelism().map_or(1, usize::from);
-    run.args(["--test-threads", &threads.to_string()]);
+    many_at_a_time(&mut run);
     let _ = std::fs::remove_file(junit::path(root));
     run.args(["--no-fail-fast", "--status-level", "fail", "--final-status-level", "none"])
         .stdin(Stdio::null());

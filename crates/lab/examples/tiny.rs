@@ -55,7 +55,12 @@ fn run(suite: &str) -> Result<(), Box<dyn Error>> {
 const ANSWER: &str =
     "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 20\r\n\r\n<h1>Hello World</h1>";
 
-/// A thread per connection; enough to be measured. `miscount` adds one to its totals, `mute` prints none,
+/// How long an answer takes. Without it client and server take all CPUs for as long as they are measured, and
+/// tests run beside others.
+const LEISURE: Duration = Duration::from_millis(1);
+
+/// A thread per connection, which answers at leisure; enough to be measured. `eager` answers at once,
+/// `miscount` adds one to its totals, `mute` prints none,
 /// `die` exits with the first request, `unusable` exits with code 2, `closes` closes after each answer and
 /// prints no totals, `impatient` closes a connection that is silent for 0.3 s, `narrow` has hardly a backlog
 /// and takes its time to accept.
@@ -133,6 +138,9 @@ fn talk(mut stream: TcpStream, http: bool, counts: &[AtomicU64; 4], quirk: &str)
             std::process::exit(7);
         }
         counts[2].fetch_add(bytes as u64, Ordering::SeqCst);
+        if quirk != "eager" {
+            std::thread::sleep(LEISURE);
+        }
         if !http {
             counts[3].fetch_add(bytes as u64, Ordering::SeqCst);
             stream.write_all(&piece[..bytes])?;

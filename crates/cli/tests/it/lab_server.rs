@@ -47,45 +47,29 @@ fn every_model_serves_curl() {
     if !installed("curl") {
         return;
     }
-    for model in models() {
-        let server = start(model, "http");
-        let url = format!("http://{}/any/path?query", server.address);
-        // Three requests on one connection, then one by itself.
-        let several = run(Command::new("curl").args(["-sS", "-i", "--max-time", "30", &url, &url, &url]));
-        assert_eq!((several.code, several.stderr.as_str()), (Some(0), ""), "{model}");
-        let text = several.text();
-        assert_eq!(text.matches("HTTP/1.1 200 OK\r\n").count(), 3, "{model}: {text}");
-        assert_eq!(text.matches("Content-Type: text/html\r\n").count(), 3, "{model}: {text}");
-        assert_eq!(text.matches("Content-Length: 20\r\n").count(), 3, "{model}: {text}");
-        assert_eq!(text.matches(BODY).count(), 3, "{model}: {text}");
-        let posted = run(Command::new("curl").args(["-sS", "--max-time", "30", "-d", "a=b", &url]));
-        assert_eq!((posted.code, posted.text().as_str()), (Some(0), BODY), "{model}");
-        let totals = server.stop(Signal::TERM);
-        assert_eq!((&totals["accepted"], &totals["requests"]), (&2.into(), &4.into()), "{model}: {totals}");
-    }
+    // At the same time: together they take as much of the CPUs as one.
+    std::thread::scope(|scope| {
+        for model in models() {
+            scope.spawn(move || serves_wrk(model));
+        }
+    });
 }
 
-#[test]
-fn every_model_serves_wrk_without_an_error() {
-    if !installed("wrk") {
-        return;
-    }
-    for model in models() {
-        let server = start(model, "http");
-        let url = format!("http://{}/", server.address);
-        let wrk = run(Command::new("wrk").args(["-t1", "-c50", "-d1", "--timeout", "30", &url]));
-        let report = wrk.text();
-        assert_eq!(wrk.code, Some(0), "{model}: {report} {}", wrk.stderr);
-        assert!(!report.contains("Socket errors") && !report.contains("Non-2xx"), "{model}: {report}");
-        let line = report.lines().find(|line| line.contains("requests in")).unwrap_or_default();
-        let requests: u64 = line.split_whitespace().next().unwrap_or_default().parse().unwrap();
-        let totals = server.stop(Signal::TERM);
-        // What was under way when wrk stopped counting was served and not counted: at most one per
-        // connection, and one it tried out at first.
-        let served = totals["requests"].as_u64().unwrap();
-        assert!(requests > 0 && (requests..=requests + 51).contains(&served), "{model}: {line}: {totals}");
-        assert!(totals["accepted"].as_u64().unwrap() >= 50, "{model}: {totals}");
-    }
+fn serves_wrk(model: &str) {
+    let server = start(model, "http");
+    let url = format!("http://{}/", server.address);
+    let wrk = run(Command::new("wrk").args(["-t1", "-c50", "-d1", "--timeout", "30", &url]));
+    let report = wrk.text();
+    assert_eq!(wrk.code, Some(0), "{model}: {report} {}", wrk.stderr);
+    assert!(!report.contains("Socket errors") && !report.contains("Non-2xx"), "{model}: {report}");
+    let line = report.lines().find(|line| line.contains("requests in")).unwrap_or_default();
+    let requests: u64 = line.split_whitespace().next().unwrap_or_default().parse().unwrap();
+    let totals = server.stop(Signal::TERM);
+    // What was under way when wrk stopped counting was served and not counted: at most one per
+    // connection, and one it tried out at first.
+    let served = totals["requests"].as_u64().unwrap();
+    assert!(requests > 0 && (requests..=requests + 51).contains(&served), "{model}: {line}: {totals}");
+    assert!(totals["accepted"].as_u64().unwrap() >= 50, "{model}: {totals}");
 }
 
 /// Requests in one write, the sending side closed at once, one request cut in two by a pause.

@@ -251,7 +251,7 @@ fn a_client_whose_core_is_taken_by_others_is_called_starved() {
                 }
             });
         }
-        run(&suite(&["plain"], ""))
+        run(&suite(&["eager"], ""))
     });
     for cell in &record.cells {
         let starved = cell.verdict.reasons.iter().any(|why| matches!(why, Caveat::ClientStarved { .. }));
