@@ -47,6 +47,29 @@ fn every_model_serves_curl() {
     if !installed("curl") {
         return;
     }
+    for model in models() {
+        let server = start(model, "http");
+        let url = format!("http://{}/any/path?query", server.address);
+        // Three requests on one connection, then one by itself.
+        let several = run(Command::new("curl").args(["-sS", "-i", "--max-time", "30", &url, &url, &url]));
+        assert_eq!((several.code, several.stderr.as_str()), (Some(0), ""), "{model}");
+        let text = several.text();
+        assert_eq!(text.matches("HTTP/1.1 200 OK\r\n").count(), 3, "{model}: {text}");
+        assert_eq!(text.matches("Content-Type: text/html\r\n").count(), 3, "{model}: {text}");
+        assert_eq!(text.matches("Content-Length: 20\r\n").count(), 3, "{model}: {text}");
+        assert_eq!(text.matches(BODY).count(), 3, "{model}: {text}");
+        let posted = run(Command::new("curl").args(["-sS", "--max-time", "30", "-d", "a=b", &url]));
+        assert_eq!((posted.code, posted.text().as_str()), (Some(0), BODY), "{model}");
+        let totals = server.stop(Signal::TERM);
+        assert_eq!((&totals["accepted"], &totals["requests"]), (&2.into(), &4.into()), "{model}: {totals}");
+    }
+}
+
+#[test]
+fn every_model_serves_wrk_without_an_error() {
+    if !installed("wrk") {
+        return;
+    }
     // At the same time: together they take as much of the CPUs as one.
     std::thread::scope(|scope| {
         for model in models() {
