@@ -61,7 +61,7 @@ pub(crate) fn on(driver: DriverName, body: impl FnOnce(DriverName)) {
 const APART: &str = "RINGROAD_TEST_APART";
 
 /// Returns whether a driver takes the descriptors that this process may hold.
-pub(crate) fn can_take(driver: DriverName) -> bool {
+fn can_take(driver: DriverName) -> bool {
     driver != DriverName::Select || apart::is_by_nextest() || std::env::var_os(APART).is_some()
 }
 
