@@ -12,8 +12,28 @@ pub(crate) struct Test {
     /// Binary and test, as nextest names them: `ringroad-copy::it races::a_name`.
     pub(crate) name: String,
     pub(crate) failed: bool,
-    /// The output of its last try, of both streams.
+    /// Whether it passed, after a try that failed.
+    pub(crate) flaky: bool,
+    /// The output of its tries, of both streams.
     pub(crate) output: String,
+}
+
+impl Test {
+    /// Returns why it failed, in one line: its first panic with up to four lines of the message, or the error that it
+    /// returned, or its last line.
+    pub(crate) fn reason(&self) -> String {
+        let mut lines = self.output.lines().map(str::trim).filter(|line| !line.is_empty());
+        let panicked = lines.clone().skip_while(|line| !line.contains("panicked at ")).take(5);
+        let message: Vec<_> = panicked
+            .take_while(|line| !line.starts_with("stack backtrace:") && !line.starts_with("note: "))
+            .map(|line| line.split_once("panicked at ").map_or(line, |(_, place)| place))
+            .collect();
+        if !message.is_empty() {
+            return message.join(" ");
+        }
+        let error = lines.clone().find(|line| line.starts_with("Error: "));
+        error.or_else(|| lines.next_back()).unwrap_or("no output").to_owned()
+    }
 }
 
 /// Returns the file of the newest run (named in `.config/nextest.toml`), in the folder of nextest's profile.
@@ -41,8 +61,9 @@ pub(crate) fn tests(text: &str) -> Vec<Test> {
             let body = if head.ends_with('/') { "" } else { rest.split("</testcase>").next().unwrap_or("") };
             let name = format!("{} {}", attribute(head, "classname"), attribute(head, "name"));
             let failed = body.contains("<failure") || body.contains("<error");
+            let flaky = body.contains("<flakyFailure") || body.contains("<flakyError");
             let output = ["system-out", "system-err"].map(|element| elements(body, element)).concat();
-            Test { name, failed, output }
+            Test { name, failed, flaky, output }
         })
         .collect()
 }
@@ -128,15 +149,32 @@ mod unit {
     </testsuite>
 </testsuites>"#;
         let read = tests(text);
-        let told: Vec<_> = read.iter().map(|test| (&*test.name, test.failed, &*test.output)).collect();
+        let told: Vec<_> =
+            read.iter().map(|test| (&*test.name, test.failed, test.flaky, &*test.output)).collect();
+        let said = "running 1 test\n\nskipped: a <b> & \"c\" 'd'&lt;\n";
         assert_eq!(
             told,
             [
-                ("one::it quiet", false, ""),
-                ("one::it says::why", false, "running 1 test\n\nskipped: a <b> & \"c\" 'd'&lt;\n"),
-                ("one::it fails", true, "left: 1\n"),
-                ("one::it second_try", false, "first\n"),
+                ("one::it quiet", false, false, ""),
+                ("one::it says::why", false, false, said),
+                ("one::it fails", true, false, "left: 1\n"),
+                ("one::it second_try", false, true, "first\n"),
             ]
         );
+    }
+
+    #[test]
+    fn the_reason_of_a_failure_is_its_panic_its_error_or_its_last_line() {
+        let reason = |output: &str| {
+            let output = output.to_owned();
+            Test { name: "a::it b".to_owned(), failed: true, flaky: false, output }.reason()
+        };
+        let panicked = "running 1 test\nskipped: nothing\n\nthread 'b' (7) panicked at crates/a/it.rs:3:5:\n\
+             assertion `left == right` failed\n  left: 1\n right: 2\nstack backtrace:\n   0: rust_begin_unwind\n";
+        let told = "crates/a/it.rs:3:5: assertion `left == right` failed left: 1 right: 2";
+        assert_eq!(reason(panicked), told);
+        assert_eq!(reason("Error: Os { code: 2 }\n\ntest b ... FAILED\n"), "Error: Os { code: 2 }");
+        assert_eq!(reason("begun\nended by a signal\n"), "ended by a signal");
+        assert_eq!(reason(""), "no output");
     }
 }

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     fn ran(name: &str, output: &str) -> Test {
-        Test { name: name.to_owned(), failed: false, output: output.to_owned() }
+        Test { name: name.to_owned(), failed: false, flaky: false, output: output.to_owned() }
     }
 
     #[test]

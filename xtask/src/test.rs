@@ -1,8 +1,9 @@
 //! `cargo xtask test`: runs all tests of the workspace, and reports all failures of the run.
 //!
 //! If `cargo nextest` is installed, it runs each test in its own process and ends one that hangs
-//! (`.config/nextest.toml` has the rules). Skipped tests are reported afterwards; if `CI` is set, each must
-//! be in the list of permitted ones (`.config/skips.toml`). Nextest does not run documentation examples, so
+//! (`.config/nextest.toml` has the rules). Why tests failed, at last or at first, and which were skipped is
+//! reported afterwards; if `CI` is set, each skip must be in the list of permitted ones
+//! (`.config/skips.toml`). Nextest does not run documentation examples, so
 //! Cargo runs these meanwhile. Without nextest, `cargo test --no-fail-fast` runs everything.
 
 use crate::{junit, skips};
@@ -44,7 +45,12 @@ fn tests(root: &Path, words: &[String]) -> bool {
     let _ = std::fs::remove_file(junit::path(root));
     let passed = succeeds(tests.args(words));
     match junit::newest(root) {
-        Ok(run) => passed & skips::judge(root, &run),
+        Ok(run) => {
+            for test in run.iter().filter(|test| test.failed || test.flaky) {
+                println!(" WHY {}: {}", test.name, test.reason());
+            }
+            passed & skips::judge(root, &run)
+        }
         // Words such as `--no-run` run no test.
         Err(why) if why.kind() == io::ErrorKind::NotFound && (!passed || !words.is_empty()) => passed,
         Err(why) => {
@@ -121,6 +127,8 @@ mod tests {
      TIMEOUT [   4.005s] (13/14) c::it hangs_too
         FAIL [   0.267s] (14/14) c::it fails
 error: test run failed
+ WHY c::it fails: it.rs:1:2: no
+ SKIP no php (c::it php)
 ";
 
     /// Returns the body of a function of `.ci/run`.
@@ -137,8 +145,10 @@ error: test run failed
         let logs = tempfile::tempdir()?;
         std::fs::write(logs.path().join("stages"), "tests FAILED\n")?;
         std::fs::write(logs.path().join("tests.log"), SUMMARY)?;
+        std::fs::write(logs.path().join("format.log"), "Diff in a.rs:1:\n+fn a() {}\n")?;
         let script = format!(
-            "logs=$1; failed=(tests); left_over() {{ :; }}; free_gib() {{ echo 9; }}\n{}",
+            "logs=$1; failed=(tests format); left_over() {{ :; }}; free_gib() {{ echo 9; }}\n\
+             close() {{\n{}\n}}\nclose",
             body("close")?
         );
         let output = Command::new("bash").args(["-c", &script, "bash"]).arg(logs.path()).output()?;
@@ -153,9 +163,17 @@ error: test run failed
                 " SIGSEGV b::it crashes",
                 " TIMEOUT b::it hangs",
                 " TIMEOUT c::it hangs_too",
+                " WHY c::it fails: it.rs:1:2: no",
+                " SKIP no php (c::it php)",
+                " format: Diff in a.rs:1:",
+                " format: +fn a() {}",
             ],
             "{output:?}"
         );
+        let last = said.lines().last().unwrap_or_default();
+        let counts = "9 tests run: 3 passed (1 flaky), 4 failed, 2 timed out, 0 skipped; reasons to skip: 1";
+        assert!(last.starts_with(&format!("failed: tests format; {counts}; seconds: ")), "{last}");
+        assert!(last.ends_with("free disk: 9 GiB"), "{last}");
         assert_eq!(output.status.code(), Some(1));
         Ok(())
     }
