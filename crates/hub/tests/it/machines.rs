@@ -188,7 +188,8 @@ drivers!(a_client_that_is_ahead_of_its_machine_is_waited_for, |driver| {
 
 drivers!(a_server_that_does_not_answer_is_not_waited_for_without_end, |driver| {
     each(&[], |server| {
-        let settings = redis::Settings { timeout: Duration::from_secs(2), ..server.settings() };
+        let (timeout, connect_timeout) = (Duration::from_secs(2), Duration::from_secs(1));
+        let settings = redis::Settings { timeout, connect_timeout, ..server.settings() };
         let one = Machine::start_with(driver, sharing_with(settings));
         let id = publish(&one, "before");
         let begun = Instant::now();

@@ -104,7 +104,6 @@ def plain(environ, start_response):
 
         return Closing(pieces())
     if path == "/sleep":
-        open("sleeping", "w").close()
         time.sleep(float(environ["QUERY_STRING"]))
         return text(start_response, "slept")
     if path == "/print":

@@ -1,7 +1,7 @@
 //! Certificates of ACME: with an authority of the tests' own, which fails where a test wants it to, and with
 //! Pebble, which is strict.
 
-use crate::ports::free_port;
+use crate::ports::held;
 use crate::support::{Client, HANG, Site, behind, configure, start, wait_until, write};
 use crate::tls::{Authority, Tls};
 use base64::Engine;
@@ -527,20 +527,19 @@ fn by_pebble(driver: DriverName, challenge: &str, names: &str, external: bool) {
     let folder = tempfile::tempdir().unwrap();
     let own = Authority::new();
     own.put(folder.path(), "pebble", &["localhost", "127.0.0.1"]);
-    let (port, management) = (free_port(), free_port());
+    let ((listen, _listen), (management, _management)) = (held(), held());
     let ca = folder.path().join("authority.crt.txt");
     let mut more =
         format!("challenge = \"{challenge}\"\nca = \"{}\"\ncontact = \"admin@example.org\"", ca.display());
     if external {
         more += "\nexternal = { kid = \"kid-1\", key = \"zWNDZM6eQGHWpSRTPal5eIUYFTu7EajVIoguysqZ9wG44nMEtx3MUAsUDkMTQ12W\" }";
     }
-    let directory = format!("https://127.0.0.1:{port}/dir");
+    let directory = format!("https://{listen}/dir");
     let site = start(driver, &text(names, &directory, &folder.path().join("state"), &more), |_| {});
     let plain = site.address();
     let dns = name_server();
     let settings = json!({ "pebble": {
-        "listenAddress": format!("127.0.0.1:{port}"),
-        "managementListenAddress": format!("127.0.0.1:{management}"),
+        "listenAddress": listen.to_string(), "managementListenAddress": management.to_string(),
         "certificate": folder.path().join("pebble.pem"), "privateKey": folder.path().join("pebble.key"),
         "httpPort": plain.port(), "tlsPort": secure(&site).port(), "ocspResponderURL": "",
         "externalAccountBindingRequired": external,
@@ -579,7 +578,7 @@ fn by_pebble(driver: DriverName, challenge: &str, names: &str, external: bool) {
     }
     let mut root = Vec::new();
     wait_until("pebble gives its root", || {
-        let url = format!("https://127.0.0.1:{management}/roots/0");
+        let url = format!("https://{management}/roots/0");
         let output = Command::new("curl").args(["-sk", "--max-time", "100", &url]).output().unwrap();
         root = output.stdout;
         root.starts_with(b"-----BEGIN")

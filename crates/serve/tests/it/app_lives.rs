@@ -409,16 +409,36 @@ fn a_request_that_goes_on_too_long_does_not_cost_others_their_answer() {
     if !python() {
         return;
     }
-    let site = lives("workers = 1\ntimeout = \"2s\"\nkill_after = \"1ms\"\nstop_timeout = \"10m\"", |_| {});
-    let mut held = site.client();
-    held.send("GET /held HTTP/1.1\r\nHost: a\r\n\r\n").until(b"first ").unwrap();
-    let pid = pids(&site)[0].1.to_string();
+    let more = "workers = 1\ntimeout = \"2s\"\nkill_after = \"1ms\"\nstop_timeout = \"10m\"";
+    // The answer has to begin in time. Where a busy machine is too late with that, its site is of no use.
+    let begins = |_: i32| {
+        let site = lives(more, |_| {});
+        let mut held = site.client();
+        held.send("GET /held HTTP/1.1\r\nHost: a\r\n\r\n");
+        let head = held.until(b"\r\n\r\n").unwrap();
+        if head.starts_with(b"HTTP/1.1 504 ") {
+            return None;
+        }
+        held.until(b"first ").unwrap();
+        Some((site, held))
+    };
+    let (site, mut held) = (0..10).find_map(begins).expect("an answer that begins in time");
+    let pid = pids(&site)[0].1;
     assert_eq!(site.client().get("/sleeps").status, 504);
     told(&site, "it is replaced, and its other requests are finished");
-    wait_until("the replacement", || site.client().get("/").text() != pid);
+    wait_until("the replacement", || {
+        let ready = pids(&site);
+        !ready.is_empty() && ready.iter().all(|(_, other)| *other != pid)
+    });
+    assert_eq!(status(&site)["restarts"]["timeout"], 1);
+    // It has the requests, with some of which a busy machine may be too late.
+    wait_until("an answer in time", || {
+        let reply = site.client().get("/");
+        assert!(matches!(reply.status, 200 | 504) && reply.text() != pid.to_string(), "{reply:?}");
+        reply.status == 200
+    });
     site.write("go", "");
     assert!(held.until(b"last\r\n0\r\n\r\n").is_some(), "the rest of the answer");
-    assert_eq!(status(&site)["restarts"]["timeout"], 1);
 }
 
 /// A worker that breaks the protocol on its data link, as the path says.

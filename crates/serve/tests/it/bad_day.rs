@@ -66,23 +66,35 @@ drivers!(
         "#,
             servers.join(", ")
         );
-        let site = start(driver, &rules, |_| {});
-        let mut well = 0;
-        let mut others = Vec::new();
-        for _ in 0..10 {
-            let mut client = site.client();
-            for _ in 0..100 {
-                match client.get("/").status {
-                    200 => well += 1,
-                    other => others.push(other),
+        let good_is_down = format!("upstream g: {good} is down");
+        let is_over = (0..10).any(|_| {
+            let site = start(driver, &rules, |_| {});
+            let mut well = 0;
+            let mut others = Vec::new();
+            for _ in 0..10 {
+                let mut client = site.client();
+                for _ in 0..100 {
+                    match client.get("/").status {
+                        200 => well += 1,
+                        other => others.push(other),
+                    }
                 }
             }
-        }
-        assert!(well >= 999, "{well} of 1000: {others:?}");
-        assert!(answered.load(Ordering::SeqCst) > 0);
-        let reply = site.client().ask("GET", "/status", &[("Accept", "application/json")]);
-        let status: serde_json::Value = serde_json::from_slice(&reply.body).unwrap();
-        let group = &status["upstreams"][0];
-        assert!(group["repeats"].as_u64().unwrap() > 0, "{group}");
+            // On a machine that stands still the good server, too, is late with its checks. Then there was
+            // none for a while: once more.
+            let was_late =
+                || site.events.try_iter().any(|event| event.to_string().starts_with(&good_is_down));
+            if well < 999 && was_late() {
+                return false;
+            }
+            assert!(well >= 999, "{well} of 1000: {others:?}");
+            assert!(answered.load(Ordering::SeqCst) > 0);
+            let reply = site.client().ask("GET", "/status", &[("Accept", "application/json")]);
+            let status: serde_json::Value = serde_json::from_slice(&reply.body).unwrap();
+            let group = &status["upstreams"][0];
+            assert!(group["repeats"].as_u64().unwrap() > 0, "{group}");
+            true
+        });
+        assert!(is_over, "the good server was taken for one that is down each time");
     }
 );

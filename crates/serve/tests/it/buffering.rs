@@ -1,7 +1,7 @@
 //! Slow clients, clients that leave, and what the log says of them: the server behind is held by none of
 //! these.
 
-use crate::ports::free_port;
+use crate::ports::held;
 use crate::support::{Client, Site, behind, start, wait_until};
 use ringroad_engine::DriverName;
 use ringroad_serve::Event;
@@ -319,8 +319,7 @@ fn a_body_that_breaks_the_protocol_reaches_no_server() {
 fn an_address_that_went_and_came_back_is_one_series() {
     let text =
         |listen: &str| format!("listen = [{listen}]\n[[route]]\npath = \"/metrics\"\nkind = \"metrics\"\n");
-    let free = || std::net::SocketAddr::from(([127, 0, 0, 1], free_port()));
-    let (one, other) = (free(), free());
+    let ((one, _one), (other, _other)) = (held(), held());
     let mut site = start(DriverName::Epoll, "[[route]]\npath = \"/metrics\"\nkind = \"metrics\"\n", |_| {});
     for listen in [format!("\"{one}\", \"{other}\""), format!("\"{one}\""), format!("\"{one}\", \"{other}\"")]
     {

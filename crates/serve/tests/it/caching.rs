@@ -690,7 +690,7 @@ drivers!(a_reload_keeps_what_is_kept_also_with_other_settings, |driver: DriverNa
 fn application(driver: DriverName, path: &str, more: &str) -> Site {
     let text = format!(
         "[store.pages]\n[[app]]\nname = \"web\"\napp = \"one:app\"\npython = \"python3\"\nworkers = 1\n\
-         [[route]]\npath = \"{path}\"\nkind = \"app\"\napp = \"web\"\ncache = \"pages\"\n{more}"
+         queue_timeout = \"2m\"\n[[route]]\npath = \"{path}\"\nkind = \"app\"\napp = \"web\"\ncache = \"pages\"\n{more}"
     );
     start(driver, &text, |folder| {
         let app = "count = 0\ndef app(environ, start):\n    global count\n    count += 1\n    \

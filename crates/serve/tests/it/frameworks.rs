@@ -74,7 +74,7 @@ drivers!(applications_of_the_frameworks_run_unchanged, |driver: DriverName| {
     let mut text = String::new();
     for (name, app) in APPS {
         text += &format!(
-            "[[app]]\nname = \"{name}\"\napp = \"{app}\"\npython = \"{}\"\nworkers = 1\n\
+            "[[app]]\nname = \"{name}\"\napp = \"{app}\"\npython = \"{}\"\nworkers = 1\nqueue_timeout = \"2m\"\n\
              [[route]]\npath = \"/{name}/\"\nkind = \"app\"\napp = \"{name}\"\n",
             python.display()
         );

@@ -21,7 +21,7 @@ fn php() -> bool {
 
 fn site(driver: DriverName, more: &str) -> Site {
     let text = format!(
-        "[[app]]\nname = \"rr\"\nprotocol = \"goridge\"\ncommand = [\"php\", \"goridge.php\"]\n{more}\n\
+        "[[app]]\nname = \"rr\"\nprotocol = \"goridge\"\ncommand = [\"php\", \"goridge.php\"]\nqueue_timeout = \"2m\"\n{more}\n\
          [[route]]\npath = \"/\"\nkind = \"app\"\napp = \"rr\"\nroot = \"public\"\n"
     );
     start(driver, &text, |folder| {
@@ -137,8 +137,12 @@ drivers!(a_worker_of_roadrunner_that_is_too_late_is_replaced, |driver: DriverNam
     let site = site(driver, "workers = 1\ntimeout = \"300ms\"\nkill_after = \"100ms\"");
     let mut client = site.client();
     assert_eq!(client.get("/slow").status, 504);
-    // The next request waits for the replacement.
-    assert_eq!(client.get("/pid").status, 200);
+    // The next request waits for the replacement, which may be too late itself on a busy machine.
+    wait_until("an answer in time", || {
+        let reply = client.get("/pid");
+        assert!(matches!(reply.status, 200 | 504), "{reply:?}");
+        reply.status == 200
+    });
 });
 
 drivers!(files_beside_an_application_are_sent_and_its_sources_are_not, |driver: DriverName| {
@@ -262,7 +266,8 @@ fn each_line_of_a_worker_with_one_request_at_a_time_has_the_id_of_the_request_th
         return;
     }
     let text = "request_id = \"X-Request-Id\"\n[[app]]\nname = \"rr\"\nprotocol = \"goridge\"\n\
-                command = [\"php\", \"goridge.php\"]\nworkers = 1\n[[route]]\npath = \"/\"\nkind = \"app\"\napp = \"rr\"\n";
+                command = [\"php\", \"goridge.php\"]\nworkers = 1\nqueue_timeout = \"2m\"\n\
+                [[route]]\npath = \"/\"\nkind = \"app\"\napp = \"rr\"\n";
     let site = start(DriverName::Epoll, text, |folder| write(folder, "goridge.php", WORKER));
     let mut client = site.client();
     // More than are read at once.

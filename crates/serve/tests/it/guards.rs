@@ -56,7 +56,7 @@ drivers!(a_server_that_fails_its_checks_gets_nothing_until_they_are_good_again, 
     let site = group(
         driver,
         &format!("\"http://{one}\", \"http://{two}\""),
-        "balance = \"turns\"\npanic = 0\nhealth = { path = \"/healthz\", every = \"100ms\", rise = 1, fall = 1 }",
+        "balance = \"turns\"\npanic = 0\nhealth = { path = \"/healthz\", every = \"100ms\", timeout = \"100s\", rise = 1, fall = 1 }",
     );
     let mut client = site.client();
     let state = |client: &mut Client| status(client)["upstreams"][0]["servers"][0].clone();
@@ -77,19 +77,35 @@ drivers!(
     a_breaker_opens_by_failures_and_lets_a_few_requests_try_when_its_time_is_over,
     |driver: DriverName| {
         let (one, sick, asked) = server("one");
-        let settings = "breaker = { least = 4, failed = \"50%\", open = \"300ms..1s\", probes = 1 }";
-        let site = group(driver, &format!("\"http://{one}\""), settings);
-        let mut client = site.client();
-        sick.store(500, Ordering::SeqCst);
-        for _ in 0..4 {
-            assert_eq!(client.get("/").status, 500);
-        }
+        // A group after so many failures that its breaker opens, for so long.
+        let opened = |open: &str| {
+            let settings =
+                format!("breaker = {{ least = 4, failed = \"50%\", open = \"{open}\", probes = 1 }}");
+            let site = group(driver, &format!("\"http://{one}\""), &settings);
+            let mut client = site.client();
+            sick.store(500, Ordering::SeqCst);
+            for _ in 0..4 {
+                assert_eq!(client.get("/").status, 500);
+            }
+            (site, client)
+        };
+        let (_site, mut client) = opened("1h..2h");
         let before = asked.load(Ordering::SeqCst);
         let refused = client.get("/");
-        assert_eq!((refused.status, refused.header("Retry-After")), (503, Some("1")));
+        let left = refused.header("Retry-After").map(|seconds| seconds.parse::<u64>().unwrap());
+        assert!(
+            refused.status == 503 && left.is_some_and(|left| (3000..=3600).contains(&left)),
+            "{refused:?}"
+        );
         assert_eq!(asked.load(Ordering::SeqCst), before, "the server is not asked");
+        let (site, mut client) = opened("300ms..1s");
         sick.store(200, Ordering::SeqCst);
-        wait_until("a request that tries closes it", || site.client().get("/").status == 200);
+        wait_until("a request that tries closes it", || {
+            let reply = site.client().get("/");
+            let (status, after) = (reply.status, reply.header("Retry-After"));
+            assert!(matches!((status, after), (200, None) | (503, Some("1"))), "{reply:?}");
+            status == 200
+        });
         let told = status(&mut client)["upstreams"][0].clone();
         assert_eq!(told["breaker"], "closed");
         let server = &told["servers"][0];
@@ -358,7 +374,8 @@ drivers!(
     |driver: DriverName| {
         let ((one, sick, _), (two, ..)) = (server("one"), server("two"));
         let (dead, _) = behind(|_| {});
-        let checks = "health = { path = \"/healthz\", every = \"100ms\", rise = 1, fall = 1 }";
+        let checks =
+            "health = { path = \"/healthz\", every = \"100ms\", timeout = \"100s\", rise = 1, fall = 1 }";
         let site = group(driver, &format!("\"http://{one}\", \"http://{two}\""), checks);
         sick.store(503, Ordering::SeqCst);
         assert_eq!(site.event().to_string(), format!("upstream g: {one} is down: status 503"));

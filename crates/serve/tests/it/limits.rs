@@ -25,7 +25,12 @@ drivers!(a_client_gets_its_burst_and_then_429_with_the_time_to_wait, |driver: Dr
     let mut client = site.client();
     let policy = Some("\"few\";q=2;w=3600");
     assert_eq!(told(&client.get("/")), (200, policy, Some("\"few\";r=1;t=1800")));
-    assert_eq!(told(&client.get("/")), (200, policy, Some("\"few\";r=0;t=3600")));
+    let second = client.get("/");
+    let (status, told_policy, left) = told(&second);
+    assert_eq!((status, told_policy), (200, policy));
+    // An hour, without the time since the first one.
+    let whole = left.and_then(|left| left.strip_prefix("\"few\";r=0;t=")).map(str::parse::<u64>);
+    assert!(matches!(whole, Some(Ok(3000..=3600))), "{}", second.head);
     let refused = client.get("/");
     assert_eq!((refused.status, refused.header("RateLimit-Policy")), (429, policy));
     let after: u64 = refused.header("Retry-After").unwrap().parse().unwrap();

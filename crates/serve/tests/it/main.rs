@@ -37,6 +37,7 @@ mod observing;
 mod over;
 mod php;
 mod php_frameworks;
+#[allow(dead_code, reason = "the command's tests use the rest")]
 mod ports;
 mod programs;
 mod proxying;

@@ -40,8 +40,8 @@ fn php() -> bool {
 
 /// A site with a program for all paths.
 fn site(driver: DriverName, program: &str) -> Site {
-    let text = "[[app]]\nname = \"web\"\napp = \"server.php\"\nworkers = 1\n[[route]]\npath = \"/\"\nkind = \"app\"\n\
-                app = \"web\"\n";
+    let text = "[[app]]\nname = \"web\"\napp = \"server.php\"\nworkers = 1\nqueue_timeout = \"2m\"\n\
+                [[route]]\npath = \"/\"\nkind = \"app\"\napp = \"web\"\n";
     start(driver, text, |folder| write(folder, "server.php", program))
 }
 
@@ -298,8 +298,8 @@ drivers!(the_workers_of_a_server_share_tables_tasks_and_connections, |driver: Dr
     if !php() {
         return;
     }
-    let text = "control = \"control.sock\"\n[[app]]\nname = \"web\"\napp = \"server.php\"\nworkers = 2\ndispatch = \"turns\"\n[[route]]\npath = \"/\"\n\
-                kind = \"app\"\napp = \"web\"\n";
+    let text = "control = \"control.sock\"\n[[app]]\nname = \"web\"\napp = \"server.php\"\nworkers = 2\ndispatch = \"turns\"\n\
+                queue_timeout = \"2m\"\n[[route]]\npath = \"/\"\nkind = \"app\"\napp = \"web\"\n";
     let site = start(driver, text, |folder| write(folder, "server.php", SHARED));
     let mut client = site.client();
     let (mut workers, mut counted) = (BTreeSet::new(), 0);
@@ -362,7 +362,7 @@ drivers!(the_configuration_may_say_how_many_task_workers_a_program_has, |driver:
         return;
     }
     let text = "control = \"control.sock\"\n[[app]]\nname = \"web\"\napp = \"server.php\"\nworkers = 1\ntasks = 1\n\
-                task_socket = \"tasks.sock\"\n[[route]]\npath = \"/\"\nkind = \"app\"\napp = \"web\"\n";
+                task_socket = \"tasks.sock\"\nqueue_timeout = \"2m\"\n[[route]]\npath = \"/\"\nkind = \"app\"\napp = \"web\"\n";
     let site = start(driver, text, |folder| {
         write(folder, "server.php", SHARED.replace("strtoupper($data)", "$data"))
     });
@@ -613,7 +613,7 @@ fn each_line_that_php_prints_for_a_request_has_its_id_however_many_there_are_at_
         return;
     }
     let text = "request_id = \"X-Request-Id\"\n[[app]]\nname = \"web\"\napp = \"server.php\"\nworkers = 1\n\
-                [[route]]\npath = \"/\"\nkind = \"app\"\napp = \"web\"\n";
+                queue_timeout = \"2m\"\n[[route]]\npath = \"/\"\nkind = \"app\"\napp = \"web\"\n";
     let site = start(DriverName::Epoll, text, |folder| write(folder, "server.php", PRINTS));
     // Of two streams, which come each in its own order.
     let lines_to = |ends: &[&str]| {

@@ -138,7 +138,14 @@ drivers!(a_side_that_hears_of_the_others_end_and_never_ends_is_cut, |driver: Dri
         }
     });
     let site = site(driver, &format!("http://{address}"), "answer_timeout = \"300ms\"");
-    let mut client = dig(&site);
+    let mut client = site.client();
+    // The server's acceptance has to come within this time as well.
+    wait_until("a tunnel", || {
+        client = site.client();
+        let reply = client.send(OFFER).reply();
+        assert!(matches!(reply.status, 101 | 504), "{reply:?}");
+        reply.status == 101
+    });
     client.finish();
     client.rest();
 });

@@ -3,6 +3,7 @@
 use crate::server::{Server, fake, on_runtime, redis, with_servers};
 use ringroad_engine::DriverName;
 use ringroad_stores::redis::{RedisError, Reply, Script, Settings, Tls};
+use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::Ordering;
 
 drivers!(commands_are_answered_in_their_order_over_one_connection, |driver| {
@@ -90,6 +91,16 @@ drivers!(a_server_that_knows_no_hello_is_spoken_to_as_before, |driver| {
     });
 });
 
+/// A port to listen at, and an open connection of it: as long as that is there, no other process is given the
+/// port. A server that says so (SO_REUSEADDR) may listen there beside it.
+fn held_port() -> (u16, [TcpStream; 2]) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let client = TcpStream::connect(address).unwrap();
+    let (accepted, _) = listener.accept().unwrap();
+    (address.port(), [client, accepted])
+}
+
 #[test]
 fn a_server_is_reached_over_tls_and_one_with_another_certificate_is_not() {
     let key = rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
@@ -101,10 +112,9 @@ fn a_server_is_reached_over_tls_and_one_with_another_certificate_is_not() {
     };
     let certificate = write("cert.pem", key.cert.pem());
     let secret = write("key.pem", key.signing_key.serialize_pem());
-    // A port that was free a moment ago; another is taken if it is not any more.
-    let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     for program in crate::server::PROGRAMS {
-        let port = free().to_string();
+        let (port, _held) = held_port();
+        let port = port.to_string();
         let options = [
             "--tls-port",
             &port,

@@ -48,19 +48,28 @@ drivers!(a_silent_server_costs_a_few_time_outs_and_then_nothing, |driver| {
         while peer.command().is_some() {}
     });
     on_runtime(driver, async move {
-        let redis = redis(Settings { timeout: Duration::from_millis(20), ..settings });
-        let client = redis.client();
-        let mut late = 0;
-        loop {
-            match client.command(&["GET", "k"]).await {
-                Err(RedisError::TimedOut(_)) => late += 1,
-                Err(RedisError::Resting(_)) => break,
-                other => panic!("{other:?}"),
+        for _ in 0..10 {
+            let redis = redis(Settings { timeout: Duration::from_millis(20), ..settings.clone() });
+            let client = redis.client();
+            let mut late = 0;
+            let last = loop {
+                match client.command(&["GET", "k"]).await {
+                    Err(RedisError::TimedOut(_)) => late += 1,
+                    other => break other,
+                }
+            };
+            // A connection that answers nothing for a second is given up, which comes first on a machine that
+            // stands still for so long: then once more.
+            if matches!(last, Err(RedisError::Unreachable { .. })) {
+                continue;
             }
+            assert!(matches!(last, Err(RedisError::Resting(_))), "{last:?}");
+            assert!(late >= 5, "{late}");
+            assert_eq!(redis.counters().timed_out.load(Ordering::Relaxed), late);
+            assert_eq!(redis.counters().refused.load(Ordering::Relaxed), 1);
+            return;
         }
-        assert!(late >= 5, "{late}");
-        assert_eq!(redis.counters().timed_out.load(Ordering::Relaxed), late);
-        assert_eq!(redis.counters().refused.load(Ordering::Relaxed), 1);
+        panic!("its connection was given up each time");
     });
 });
 

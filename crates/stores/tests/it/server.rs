@@ -45,9 +45,8 @@ impl Server {
         self.folder.path().join("socket")
     }
 
-    /// Settings with so much time that only a server that is gone is too late.
     pub(crate) fn settings(&self) -> Settings {
-        Settings { timeout: HANG, ..Settings::parse(&format!("unix:{}", self.socket().display())).unwrap() }
+        patient(&format!("unix:{}", self.socket().display()))
     }
 
     fn until_ready(&mut self) {
@@ -116,6 +115,11 @@ pub(crate) fn on_runtime(driver: DriverName, body: impl Future<Output = ()>) {
     Runtime::new(driver).unwrap().block_on(body).unwrap();
 }
 
+/// Settings with so much time that only a server that is gone is too late.
+fn patient(to: &str) -> Settings {
+    Settings { timeout: HANG, connect_timeout: HANG, ..Settings::parse(to).unwrap() }
+}
+
 pub(crate) fn redis(settings: Settings) -> Redis {
     Redis::new("main", settings).unwrap()
 }
@@ -130,7 +134,7 @@ pub(crate) fn fake(serve: impl FnMut(Peer) + Send + 'static) -> (SocketAddr, Set
             serve(Peer { stream: stream.unwrap(), input: Vec::new() });
         }
     });
-    (address, Settings { timeout: HANG, ..Settings::parse(&address.to_string()).unwrap() })
+    (address, patient(&address.to_string()))
 }
 
 /// The server's end of a connection.
