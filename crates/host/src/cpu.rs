@@ -393,8 +393,24 @@ mod tests {
     use crate::root::Fixture;
     use std::hint::black_box;
     use std::io::ErrorKind;
-    use std::process::Command;
+    use std::process::{Child, Command};
     use std::time::Duration;
+
+    /// A process that ends with this value, also where a test fails.
+    struct Sleeper(Child);
+
+    impl Sleeper {
+        fn start() -> Sleeper {
+            Sleeper(Command::new("sleep").arg("1000").spawn().unwrap())
+        }
+    }
+
+    impl Drop for Sleeper {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
 
     /// Uses CPU time until this thread's own clock has advanced by `time`, and returns by how much it did.
     fn burn(time: Duration) -> Duration {
@@ -426,13 +442,12 @@ mod tests {
 
     #[test]
     fn the_clock_of_another_process_is_its_own() {
-        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
-        let clock = ProcessClock::of(child.id()).unwrap();
+        let child = Sleeper::start();
+        let clock = ProcessClock::of(child.0.id()).unwrap();
         let before = clock.read().unwrap();
         let used = burn(Duration::from_millis(50));
         let grown = clock.read().unwrap() - before;
-        child.kill().unwrap();
-        child.wait().unwrap();
+        drop(child);
         assert!(grown < used, "a sleeping child used {grown:?} while we used {used:?}");
         assert_eq!(clock.read().unwrap_err().kind(), ErrorKind::NotFound);
     }

@@ -102,17 +102,25 @@ fn parent(pid: u32) -> Option<u32> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use std::net::TcpListener;
+    use std::net::{TcpListener, TcpStream};
+
+    /// Closes a listener. A connection of it has its port from here on, so that no other process gets it.
+    fn closed(listener: TcpListener) -> (TcpStream, TcpStream) {
+        let address = (Ipv4Addr::LOCALHOST, listener.local_addr().unwrap().port());
+        (TcpStream::connect(address).unwrap(), listener.accept().unwrap().0)
+    }
 
     #[test]
     fn the_process_behind_a_listener_is_found_and_none_where_nothing_listens() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let addr = listener.local_addr().unwrap();
         assert_eq!(process_at(addr), Some(std::process::id()));
-        drop(listener);
+        let _connection = closed(listener);
         assert_eq!(process_at(addr), None);
-        let everywhere = TcpListener::bind("0.0.0.0:0").unwrap().local_addr().unwrap();
-        assert_eq!(process_at(everywhere), None, "it was closed at once");
+        let listener = TcpListener::bind("0.0.0.0:0").unwrap();
+        let everywhere = listener.local_addr().unwrap();
+        let _other = closed(listener);
+        assert_eq!(process_at(everywhere), None, "it was closed");
         // Documentation's own network (RFC 5737): no machine has an address of it.
         assert_eq!(process_at(SocketAddr::from(([192, 0, 2, 1], 80))), None);
     }

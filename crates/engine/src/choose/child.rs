@@ -8,7 +8,7 @@
 //!
 //! `trial.rs` has the trials; `refusal.rs` interprets their outcome.
 
-use super::trial::{Report, Step, WRONG};
+use super::trial::{PATIENCE, Report, Step, WRONG};
 use ringroad_host::gate::seccomp_mode;
 use ringroad_uring::Probe;
 use std::ffi::c_int;
@@ -78,8 +78,13 @@ pub(super) fn run_here(trial: Trial) -> (End, Seen) {
 ///
 /// The copy ends like any child: a program that handles SIGCHLD or waits for any child notices it.
 pub(super) fn run_in_child(trial: Trial) -> (End, Seen) {
+    run_in_child_within(PATIENCE, trial)
+}
+
+/// Does the same with this time limit.
+pub(super) fn run_in_child_within(limit: Duration, trial: Trial) -> (End, Seen) {
     let began = Instant::now();
-    match try_to_run(trial) {
+    match try_to_run(limit, trial) {
         Ok((end, mut seen)) => {
             seen.took = began.elapsed();
             (end, seen)
@@ -88,7 +93,7 @@ pub(super) fn run_in_child(trial: Trial) -> (End, Seen) {
     }
 }
 
-fn try_to_run(trial: Trial) -> Result<(End, Seen), (&'static str, io::Error)> {
+fn try_to_run(limit: Duration, trial: Trial) -> Result<(End, Seen), (&'static str, io::Error)> {
     let page = SharedPage::new().map_err(|why| ("mmap", why))?;
     let mask = Masked::new();
     // SAFETY: fork(2) of the C library: its handlers keep memory allocation usable in the child, even if
@@ -99,7 +104,7 @@ fn try_to_run(trial: Trial) -> Result<(End, Seen), (&'static str, io::Error)> {
         ..0 => return Err(("fork", io::Error::last_os_error())),
         0 => {
             let report = page.report();
-            let tried = catch_unwind(AssertUnwindSafe(|| deadline().and_then(|()| trial(report))));
+            let tried = catch_unwind(AssertUnwindSafe(|| deadline(limit).and_then(|()| trial(report))));
             report.conclude(tried.unwrap_or(Err(WRONG)));
             // SAFETY: _exit(2) takes a number, and runs no code of the parent.
             unsafe { libc::_exit(0) }
@@ -129,17 +134,19 @@ fn try_to_run(trial: Trial) -> Result<(End, Seen), (&'static str, io::Error)> {
 }
 
 /// Makes the kernel kill this process at the deadline, and prevents a core dump.
-fn deadline() -> Result<(), i32> {
+fn deadline(limit: Duration) -> Result<(), i32> {
     let failed = || io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL);
-    // One second, once. A trial takes less than a millisecond.
+    // Once. A trial takes less than a millisecond.
     let none = libc::timeval { tv_sec: 0, tv_usec: 0 };
-    let span = libc::itimerval { it_interval: none, it_value: libc::timeval { tv_sec: 1, tv_usec: 0 } };
+    let (seconds, micros) = (limit.as_secs() as libc::time_t, limit.subsec_micros() as libc::suseconds_t);
+    let span =
+        libc::itimerval { it_interval: none, it_value: libc::timeval { tv_sec: seconds, tv_usec: micros } };
     // One byte: with zero a dump would still be piped to a handler (core(5)).
-    let limit = libc::rlimit { rlim_cur: 1, rlim_max: 1 };
+    let core = libc::rlimit { rlim_cur: 1, rlim_max: 1 };
     // SAFETY: live structures, read during the calls, and null where no result is wanted. Limits, timers,
     // masks and handlers belong to this process alone.
     unsafe {
-        libc::setrlimit(libc::RLIMIT_CORE, &raw const limit);
+        libc::setrlimit(libc::RLIMIT_CORE, &raw const core);
         let mut alarm: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut alarm);
         libc::sigaddset(&raw mut alarm, libc::SIGALRM);

@@ -146,7 +146,7 @@ fn no_descriptor() -> (Obstacle, String, Option<String>) {
 /// Returns the reason and the fix for a call that did not answer.
 fn silent(call: &str, what: &str, gate: &Gate) -> (String, Option<String>) {
     let fix = "a sandbox intercepts the call: ask the administrator of that sandbox";
-    let reason = format!("{call} did not answer within a second (tried: {what})");
+    let reason = format!("{call} did not answer within five seconds (tried: {what})");
     (reason, gate.is_filtered().then(|| fix.to_owned()))
 }
 
@@ -314,7 +314,7 @@ mod tests {
                 seen(Step::Nop, 0),
                 &open,
                 Broken,
-                &["io_uring_enter", "within a second"],
+                &["io_uring_enter", "within five seconds"],
             ),
             (
                 End::Exited,

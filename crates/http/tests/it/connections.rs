@@ -66,10 +66,10 @@ drivers!(a_request_kept_beyond_its_connection_has_no_peer, |driver: DriverName| 
     wait_until("it is gone", || server.counters().connections == 0);
 });
 
-type Answer = Pin<Box<dyn Future<Output = &'static str>>>;
+pub(crate) type Answer = Pin<Box<dyn Future<Output = &'static str>>>;
 
 /// A handler that answers on command.
-fn held() -> (Sender<()>, impl Fn(Request) -> Answer + Clone + Send) {
+pub(crate) fn held() -> (Sender<()>, impl Fn(Request) -> Answer + Clone + Send) {
     let (release, held) = sync::bounded::<()>(100);
     let handler = move |_: Request| {
         let held = held.clone();

@@ -20,6 +20,7 @@ mod listening;
 mod local;
 mod messages;
 mod over;
+mod pauses;
 mod replacing;
 mod requests;
 mod spans;

@@ -1,13 +1,14 @@
 //! Workers that others take the place of, on the same sockets: no client is refused, reset or left without
 //! its answer.
 
+use crate::connections::held;
 use crate::drivers::here;
 use crate::over::Over;
+use crate::pauses::but_for_pauses;
 use crate::support::{Client, start, wait_until};
 use ringroad_engine::DriverName;
 use ringroad_engine::choose::Wish;
 use ringroad_engine::sync;
-use ringroad_engine::time::sleep;
 use ringroad_http::{Body, Handle, Request, Response, Server, ServerError, Sockets, Upgraded, get};
 use std::io::{Read, Write};
 use std::num::NonZeroUsize;
@@ -15,6 +16,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+const REQUEST: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
 async fn hello(_: Request) -> &'static str {
     "hello"
@@ -33,79 +36,88 @@ fn instead(driver: DriverName, server: Server<()>, sockets: &Sockets) -> Handle 
     server.driver(Wish::Named(driver)).instead_of(sockets).start().unwrap()
 }
 
-drivers!(
-    /// Clients that keep their connections and clients that connect anew for each request, on every other
-    /// driver in turn.
-    workers_give_way_to_others_under_load_and_no_request_fails,
-    |from: DriverName| {
-        let mut servers = vec![start(from, pages().workers(2))];
-        let mut left = Vec::new();
-        let address = servers[0].address();
-        let (over, asked) = (AtomicBool::new(false), AtomicU64::new(0));
-        std::thread::scope(|scope| {
-            let _over = Over(&over);
-            for number in 0..6 {
-                let (over, asked) = (&over, &asked);
-                scope.spawn(move || {
-                    let mut client = Client::new(address);
-                    while !over.load(Ordering::Relaxed) {
-                        let reply = client.get("/");
-                        assert_eq!((reply.status, reply.text()), (200, "hello"));
-                        asked.fetch_add(1, Ordering::Relaxed);
-                        if number % 2 == 0 || reply.header("Connection") == Some("close") {
-                            client = Client::new(address);
-                        }
+/// Clients that keep their connections and clients that connect anew for each request, on every other
+/// driver in turn.
+///
+/// One that pauses between an answer and its next request is idle, and a worker that leaves closes what was
+/// idle when a second of its clock ends.
+fn gives_way_under_load(from: DriverName) {
+    let mut servers = vec![start(from, pages().workers(2))];
+    let mut left = Vec::new();
+    let address = servers[0].address();
+    let (over, asked) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let _over = Over(&over);
+        for number in 0..6 {
+            let (over, asked) = (&over, &asked);
+            scope.spawn(move || {
+                let mut client = Client::new(address);
+                while !over.load(Ordering::Relaxed) {
+                    let reply = client.get("/");
+                    assert_eq!((reply.status, reply.text()), (200, "hello"));
+                    asked.fetch_add(1, Ordering::Relaxed);
+                    if number % 2 == 0 || reply.header("Connection") == Some("close") {
+                        client = Client::new(address);
                     }
-                });
-            }
-            for to in here().filter(|to| *to != from).chain([from]) {
-                let before = asked.load(Ordering::Relaxed);
-                wait_until("there is load", || asked.load(Ordering::Relaxed) > before + 200);
-                let mut old = servers.pop().unwrap();
-                let sockets = old.sockets(some(2)).unwrap();
-                let new = instead(to, pages(), &sockets);
-                left.push((old.release(sockets), old.stats()));
-                assert_eq!((old.workers(), new.workers(), new.address()), (0, 2, address));
-                assert_eq!(new.choice().driver(), to);
-                servers.push(new);
-            }
-            let before = asked.load(Ordering::Relaxed);
-            wait_until("the last ones answer", || asked.load(Ordering::Relaxed) > before + 200);
-        });
-        let last = servers.pop().unwrap();
-        let mut answered = last.counters().requests();
-        for (released, stats) in left {
-            released.wait().unwrap();
-            assert_eq!(stats.counters().connections, 0);
-            answered += stats.counters().requests();
+                }
+            });
         }
-        assert_eq!(answered, asked.load(Ordering::Relaxed));
-        last.stop();
-        last.wait().unwrap();
-        let refused = std::net::TcpStream::connect(address).unwrap_err();
-        assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
+        for to in here().filter(|to| *to != from).chain([from]) {
+            let before = asked.load(Ordering::Relaxed);
+            wait_until("there is load", || asked.load(Ordering::Relaxed) > before + 200);
+            let mut old = servers.pop().unwrap();
+            let sockets = old.sockets(some(2)).unwrap();
+            let new = instead(to, pages(), &sockets);
+            left.push((old.release(sockets), old.stats()));
+            assert_eq!((old.workers(), new.workers(), new.address()), (0, 2, address));
+            assert_eq!(new.choice().driver(), to);
+            servers.push(new);
+        }
+        let before = asked.load(Ordering::Relaxed);
+        wait_until("the last ones answer", || asked.load(Ordering::Relaxed) > before + 200);
+    });
+    let last = servers.pop().unwrap();
+    let mut answered = last.counters().requests();
+    for (released, stats) in left {
+        released.wait().unwrap();
+        assert_eq!(stats.counters().connections, 0);
+        answered += stats.counters().requests();
     }
-);
+    assert_eq!(answered, asked.load(Ordering::Relaxed));
+    last.stop();
+    last.wait().unwrap();
+    let refused = std::net::TcpStream::connect(address).unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
+}
+drivers!(workers_give_way_to_others_under_load_and_no_request_fails, |from: DriverName| {
+    but_for_pauses(Duration::from_millis(20), || gives_way_under_load(from));
+});
 
 drivers!(
     /// The stop of the others' server does not cut it either, within its drain.
     a_request_that_has_begun_is_completed_where_it_began,
     |driver: DriverName| {
-        let slow = |_: Request| async {
-            sleep(Duration::from_millis(300)).await;
-            "done"
-        };
-        let with_slow = || pages().drain(Duration::ZERO).route("/slow", get(slow));
+        let (finish, slow) = held();
+        let with_slow = || pages().drain(Duration::ZERO).route("/slow", get(slow.clone()));
         let mut old = start(driver, with_slow());
         let mut client = Client::new(old.address());
         client.send("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n");
         wait_until("the request comes", || old.counters().bytes_in > 0);
+        let mut other = Client::new(old.address());
+        assert_eq!(other.get("/").text(), "hello");
         let sockets = old.sockets(some(1)).unwrap();
         let new = instead(driver, with_slow(), &sockets);
         let released = old.release(sockets);
         assert_eq!(Client::new(new.address()).get("/").text(), "hello");
+        // Until an answer is the last one, or the connection is closed in its idle time.
+        let is_last = move || {
+            let reply = other.try_send(REQUEST).then(|| other.try_reply(false)).flatten();
+            reply.is_none_or(|reply| reply.header("Connection") == Some("close"))
+        };
+        wait_until("the old worker has heard that it is to go", is_last);
+        finish.try_send(()).unwrap();
         let reply = client.reply();
-        assert_eq!((reply.text(), reply.header("Connection")), ("done", Some("close")));
+        assert_eq!((reply.text(), reply.header("Connection")), ("held", Some("close")));
         released.wait().unwrap();
     }
 );
@@ -211,9 +223,7 @@ drivers!(some_of_the_workers_may_go_and_the_others_stay, |driver: DriverName| {
     assert_eq!((old.workers(), old.has_ended()), (1, false));
     // Connections of the worker that stays are kept.
     let kept = old.counters().connections;
-    let answers = |client: &mut Client| {
-        client.try_send("GET / HTTP/1.1\r\nHost: a\r\n\r\n") && client.try_reply(false).is_some()
-    };
+    let answers = |client: &mut Client| client.try_send(REQUEST) && client.try_reply(false).is_some();
     assert_eq!(clients.iter_mut().filter_map(|client| answers(client).then_some(())).count() as u64, kept);
     for _ in 0..20 {
         assert_eq!(Client::new(new.address()).get("/").status, 200);

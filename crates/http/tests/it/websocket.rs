@@ -1,6 +1,7 @@
 //! WebSocket sessions on every driver: a client that is nothing but a socket against our server, and our
 //! client against our server.
 
+use crate::pauses::but_for_pauses;
 use crate::support::{Client, start, wait_until};
 use ringroad_engine::{DriverName, Runtime, spawn, time, yield_now};
 use ringroad_http::ws::{
@@ -278,31 +279,33 @@ drivers!(a_server_that_stops_closes_its_sessions_with_1001, |driver| {
 /// In time that passes: the shortest spans are seconds.
 #[test]
 fn a_silent_peer_is_pinged_and_given_up_without_an_answer() {
-    let (tell, told) = mpsc::channel();
-    let tell = Mutex::new(tell);
-    let handle = start(
-        DriverName::Epoll,
-        Server::with_state(move || tell.lock().unwrap().clone()).route(
-            "/",
-            get(async |request: Request, tell: State<mpsc::Sender<String>>| {
-                let spans = (Duration::from_secs(1), Duration::from_secs(1));
-                let tell = tell.clone();
-                Options::new().ping(Some(spans)).accept(&request, move |mut socket| async move {
-                    tell.send(format!("{:?}", socket.recv().await)).unwrap();
-                })
-            }),
-        ),
-    );
-    let mut alive = Raw::open(&handle, "/", "");
-    let mut dead = Raw::open(&handle, "/", "");
-    for _ in 0..3 {
-        assert_eq!(alive.next(), Got::Ping);
-        alive.send(Opcode::Pong, b"");
-    }
-    assert_eq!((dead.next(), dead.next()), (Got::Ping, Got::End));
-    assert_eq!(told.recv().unwrap(), "Err(TimedOut)");
-    alive.send(Opcode::Text, b"still here");
-    assert_eq!(told.recv().unwrap(), "Ok(Some(Text(\"still here\")))");
+    but_for_pauses(Duration::from_millis(200), || {
+        let (tell, told) = mpsc::channel();
+        let tell = Mutex::new(tell);
+        let handle = start(
+            DriverName::Epoll,
+            Server::with_state(move || tell.lock().unwrap().clone()).route(
+                "/",
+                get(async |request: Request, tell: State<mpsc::Sender<String>>| {
+                    let spans = (Duration::from_secs(1), Duration::from_secs(1));
+                    let tell = tell.clone();
+                    Options::new().ping(Some(spans)).accept(&request, move |mut socket| async move {
+                        tell.send(format!("{:?}", socket.recv().await)).unwrap();
+                    })
+                }),
+            ),
+        );
+        let mut alive = Raw::open(&handle, "/", "");
+        let mut dead = Raw::open(&handle, "/", "");
+        for _ in 0..3 {
+            assert_eq!(alive.next(), Got::Ping);
+            alive.send(Opcode::Pong, b"");
+        }
+        assert_eq!((dead.next(), dead.next()), (Got::Ping, Got::End));
+        assert_eq!(told.recv().unwrap(), "Err(TimedOut)");
+        alive.send(Opcode::Text, b"still here");
+        assert_eq!(told.recv().unwrap(), "Ok(Some(Text(\"still here\")))");
+    });
 }
 
 #[test]

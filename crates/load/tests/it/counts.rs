@@ -1,5 +1,6 @@
 //! What was counted here is what was counted there.
 
+use crate::pauses::but_for_pauses;
 use crate::server::{Server, ok};
 use crate::{best, drivers, echo, get, http, run};
 use ringroad_load::plan::{Pace, Request};
@@ -27,21 +28,24 @@ fn on_every_driver_the_server_has_seen_each_request_once() {
 #[test]
 fn with_a_duration_too_everything_sent_is_answered_or_counted() {
     for pace in [Pace::Closed, Pace::Open { per_second: 300.0, arrivals: Arrivals::Poisson }] {
-        let server = Server::http(|_| ok());
-        let plan = Plan {
-            count: None,
-            duration: Some(Duration::from_millis(200)),
-            warmup: Duration::from_millis(50),
-            pace,
-            threads: 2,
-            ..http(server.address)
-        };
-        let outcome = run(&plan, &best()).unwrap();
-        let counts = &outcome.counts;
-        assert!(counts.sent > 0);
-        assert_eq!((counts.completed, counts.errors.total()), (counts.sent, 0));
-        assert_eq!(server.requests(), counts.sent);
-        assert!(outcome.tally.latencies.response.count() <= counts.completed, "the warm-up is left out");
+        // In a pause of all that time nothing is sent.
+        but_for_pauses(Duration::from_millis(100), || {
+            let server = Server::http(|_| ok());
+            let plan = Plan {
+                count: None,
+                duration: Some(Duration::from_millis(200)),
+                warmup: Duration::from_millis(50),
+                pace,
+                threads: 2,
+                ..http(server.address)
+            };
+            let outcome = run(&plan, &best()).unwrap();
+            let counts = &outcome.counts;
+            assert!(counts.sent > 0);
+            assert_eq!((counts.completed, counts.errors.total()), (counts.sent, 0));
+            assert_eq!(server.requests(), counts.sent);
+            assert!(outcome.tally.latencies.response.count() <= counts.completed, "the warm-up is left out");
+        });
     }
 }
 
@@ -101,17 +105,19 @@ fn an_open_loop_sends_what_was_due_and_nothing_else() {
 /// What is due later than a request may take is no silence.
 #[test]
 fn a_count_at_a_low_rate_is_sent_to_its_end() {
-    let server = Server::http(|_| ok());
-    let plan = Plan {
-        connections: 1,
-        threads: 1,
-        count: Some(3),
-        timeout: Duration::from_millis(200),
-        pace: Pace::Open { per_second: 2.0, arrivals: Arrivals::Constant },
-        ..http(server.address)
-    };
-    let outcome = run(&plan, &best()).unwrap();
-    assert_eq!((outcome.counts.sent, outcome.counts.unsent), (3, 0));
+    but_for_pauses(Duration::from_millis(100), || {
+        let server = Server::http(|_| ok());
+        let plan = Plan {
+            connections: 1,
+            threads: 1,
+            count: Some(3),
+            timeout: Duration::from_millis(200),
+            pace: Pace::Open { per_second: 2.0, arrivals: Arrivals::Constant },
+            ..http(server.address)
+        };
+        let outcome = run(&plan, &best()).unwrap();
+        assert_eq!((outcome.counts.sent, outcome.counts.unsent), (3, 0));
+    });
 }
 
 #[test]

@@ -9,6 +9,8 @@ mod counts;
 mod hold;
 mod knee;
 mod latencies;
+#[path = "../../../http/tests/it/pauses.rs"]
+mod pauses;
 #[path = "../../../serve/tests/it/ports.rs"]
 #[allow(dead_code)]
 mod ports;

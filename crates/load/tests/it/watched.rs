@@ -1,6 +1,7 @@
 //! A load that is watched: looked at while it stands still, measured where the watcher says, silent where it
 //! was asked to be, and whole connections as requests.
 
+use crate::ports::nowhere;
 use crate::server::{Requests, Server, close, ok};
 use crate::{best, drivers, echo, get, http};
 use ringroad_engine::choose::Choice;
@@ -9,7 +10,7 @@ use ringroad_load::plan::{Body, Pace, Request};
 use ringroad_load::watched::{Next, Watched, watched};
 use ringroad_load::{Message, Plan};
 use std::io::Write;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -175,8 +176,7 @@ fn a_body_that_has_to_be_alike_and_is_not_is_a_protocol_error_on_every_driver() 
 
 #[test]
 fn a_missing_listener_and_a_dead_process_are_seen_at_the_next_check() {
-    let closed = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
-    let (watched, completed, _) = watch(&endless(http(closed)), &best());
+    let (watched, completed, _) = watch(&endless(http(nowhere())), &best());
     assert_eq!((watched.connected, watched.served, completed), (0, 0, 0));
     assert!(watched.counts.errors.connect >= 3, "{:?}", watched.counts.errors);
     let server =

@@ -195,8 +195,7 @@ fn another_message_is_an_error_and_a_refused_handshake_is_told() {
         let outcome = run(&of("ws", server.address, b"hello"), &choice).unwrap();
         assert!(outcome.counts.completed == 0 && outcome.counts.errors.total() > 0, "{choice}");
         let (server, _) = begin(Does::Refuse);
-        let plan = Plan { connect_limit: Duration::from_millis(200), ..of("ws", server.address, b"hello") };
-        let told = match run(&plan, &choice) {
+        let told = match run(&of("ws", server.address, b"hello"), &choice) {
             Ok(outcome) => format!("{:?}", outcome.counts),
             Err(why) => why.to_string(),
         };

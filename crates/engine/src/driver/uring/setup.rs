@@ -35,8 +35,9 @@ pub(crate) const SETUP_FLAGS: u32 =
 /// operation of this driver needs one (`direct.rs` avoids IORING_OP_SHUTDOWN for that reason).
 const WORKERS_MAX: u32 = 4;
 
-/// How long the trial may wait before the ring counts as unusable.
-const TRIAL_PATIENCE: Duration = Duration::from_secs(1);
+/// How long the trial may wait before the ring counts as unusable. The kernel answers at once, or, on a
+/// machine that pauses, later.
+const TRIAL_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Required feature bits, with their names in io_uring_setup(2).
 const FEATURES: [(u32, &str); 4] = [

@@ -25,17 +25,20 @@ everywhere!(a_refused_connection_says_what_was_tried_where_and_on_which_driver, 
 // Simultaneous open: the socket's own port is the one that nothing listens at.
 everywhere!(a_connection_to_itself_is_refused_and_leaves_its_port, |_| async {
     for name in [SocketAddr::from(([127, 0, 0, 1], 0)), SocketAddr::from((Ipv6Addr::LOCALHOST, 0))] {
-        let address = TcpListener::bind(name).unwrap().local_addr().unwrap();
-        // The listener's port may be free some turns later.
         let mut error = None;
-        for _ in 0..1000 {
-            let options = ConnectOptions { from: Some(address), ..ConnectOptions::default() };
-            let why = TcpStream::connect_with(address, options).await.unwrap_err();
-            if why.raw_os_error() != Some(libc::EADDRINUSE) {
-                error = Some(why);
-                break;
+        // Another process may get the port meanwhile: then it is another port's turn.
+        'ports: for _ in 0..20 {
+            let address = TcpListener::bind(name).unwrap().local_addr().unwrap();
+            // The listener's port may be free some turns later.
+            for _ in 0..1000 {
+                let options = ConnectOptions { from: Some(address), ..ConnectOptions::default() };
+                let why = TcpStream::connect_with(address, options).await.unwrap_err();
+                if why.raw_os_error() != Some(libc::EADDRINUSE) {
+                    error = Some(why);
+                    break 'ports;
+                }
+                some_turns().await;
             }
-            some_turns().await;
         }
         let error = error.unwrap();
         assert_eq!(error.raw_os_error(), Some(libc::ECONNREFUSED), "{error}");
