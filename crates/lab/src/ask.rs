@@ -187,8 +187,12 @@ mod tests {
 
     #[test]
     fn a_short_backlog_leaves_room_for_few_connections_and_a_long_one_for_all() {
-        let long = TcpListener::bind("127.0.0.1:0").unwrap();
-        assert_eq!(room(long.local_addr().unwrap(), 16), 16, "three times 16 fit into it");
+        // Three times 16 fit into it; a thread that gets no CPU for half a second may see fewer.
+        let takes_all = || {
+            let long = TcpListener::bind("127.0.0.1:0").unwrap();
+            room(long.local_addr().unwrap(), 16) == 16
+        };
+        assert!((0..20).any(|_| takes_all()));
         let short = TcpListener::bind("127.0.0.1:0").unwrap();
         rustix::net::listen(&short, 1).unwrap();
         let few = room(short.local_addr().unwrap(), 16);

@@ -1,6 +1,7 @@
 //! `ringroad cat` against the files themselves: every byte, in order, whatever the source, the driver and the
 //! settings; and what is said, and what goes on, when something cannot be read or written.
 
+use crate::fifo::writer_of;
 use crate::support::{
     DEADLINE, Kill, Outcome, installed, is_root, own_copy, ringroad, run, run_with_input, skip,
 };
@@ -164,7 +165,7 @@ fn a_fifo_is_read_to_its_end() {
     rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RWXU).unwrap();
     for driver in drivers() {
         std::thread::scope(|scope| {
-            scope.spawn(|| File::options().write(true).open(&fifo).unwrap().write_all(&bytes));
+            scope.spawn(|| writer_of(&fifo).write_all(&bytes));
             printed(&run(&mut cat(driver, [&fifo])), &bytes, driver);
         });
     }

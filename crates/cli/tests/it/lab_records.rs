@@ -3,14 +3,13 @@
 //! second.
 
 use crate::support::{
-    BINARY, Kill, Lines, installed, own_copy, processes_with, ringroad, run, run_with_input,
+    BINARY, Kill, Lines, installed, own_copy, processes_with, put_script, ringroad, run, run_with_input,
 };
 use ringroad_measure::Verdict;
 use ringroad_measure::caveat::{Caveat, Level};
 use ringroad_measure::record::Record;
 use rustix::process::Signal;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -273,8 +272,7 @@ fn a_program_of_the_users_is_a_row_beside_the_suites() {
 /// A script that starts a server of ours, as a program that is not ours.
 fn script(path: &Path, comment: &str) {
     let text = format!("#!/bin/sh\n# {comment}\nexec '{BINARY}' lab server --model poll --listen \"$1\"\n");
-    fs::write(path, text).unwrap();
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    put_script(path, &text);
 }
 
 #[test]

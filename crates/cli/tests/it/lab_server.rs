@@ -79,9 +79,16 @@ fn every_model_serves_wrk_without_an_error() {
 }
 
 fn serves_wrk(model: &str) {
+    // In a second a busy machine may give no answer.
+    let is_measured = ["-d1", "-d20"].iter().any(|length| serves_wrk_for(model, length) > 0);
+    assert!(is_measured, "{model}: no request was answered");
+}
+
+/// Returns how many requests wrk counted.
+fn serves_wrk_for(model: &str, length: &str) -> u64 {
     let server = start(model, "http");
     let url = format!("http://{}/", server.address);
-    let wrk = run(Command::new("wrk").args(["-t1", "-c50", "-d1", "--timeout", "30", &url]));
+    let wrk = run(Command::new("wrk").args(["-t1", "-c50", length, "--timeout", "30", &url]));
     let report = wrk.text();
     assert_eq!(wrk.code, Some(0), "{model}: {report} {}", wrk.stderr);
     assert!(!report.contains("Socket errors") && !report.contains("Non-2xx"), "{model}: {report}");
@@ -91,8 +98,9 @@ fn serves_wrk(model: &str) {
     // What was under way when wrk stopped counting was served and not counted: at most one per
     // connection, and one it tried out at first.
     let served = totals["requests"].as_u64().unwrap();
-    assert!(requests > 0 && (requests..=requests + 51).contains(&served), "{model}: {line}: {totals}");
+    assert!((requests..=requests + 51).contains(&served), "{model}: {line}: {totals}");
     assert!(totals["accepted"].as_u64().unwrap() >= 50, "{model}: {totals}");
+    requests
 }
 
 /// Requests in one write, the sending side closed at once, one request cut in two by a pause.

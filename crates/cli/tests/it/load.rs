@@ -1,10 +1,12 @@
 //! `ringroad load` as users run it, against the reference servers. Nothing here depends on speed.
 
+use crate::fifo::reader_of;
 use crate::support::{Kill, Lines, Server, ringroad, run, run_with_input, until};
 use ringroad_measure::Histogram;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 fn load(arguments: &[&str]) -> crate::support::Outcome {
     run(&mut ringroad(["load"].iter().chain(arguments)))
@@ -141,17 +143,25 @@ fn a_stall_of_the_server_counts_for_every_request_due_meanwhile() {
     let url = format!("http://{}/", server.address);
     let mut command = ringroad(["load", &url, "-c", "2", "-r", "200", "-d", "1h", "--warmup", "0s", "--out"]);
     command.arg(&file).stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
-    let mut process = crate::support::Kill(command.spawn().unwrap());
-    let told = crate::support::Lines::of(process.0.stderr.take().unwrap());
-    let _out = crate::support::Lines::of(process.0.stdout.take().unwrap());
-    let second = || while !told.next().unwrap().contains("p50") {};
+    let before = Instant::now();
+    let mut process = Kill(command.spawn().unwrap());
+    let told = Lines::of(process.0.stderr.take().unwrap());
+    let _out = Lines::of(process.0.stdout.take().unwrap());
+    // `ringroad:    1 s     200 /s  p50 …`
+    let second = || loop {
+        let line = told.next().unwrap();
+        if line.contains("p50") {
+            return line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap();
+        }
+    };
     second();
     server.signal(Signal::STOP);
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    std::thread::sleep(Duration::from_millis(500));
     server.signal(Signal::CONT);
-    // The second that was under way, and one more.
-    second();
-    second();
+    // The second that was under way, and one that began later: lines may have waited to be read. Seconds are
+    // counted from a moment after the start of the program.
+    let later = before.elapsed().as_secs() + 2;
+    while second() < later {}
     process.signal(Signal::INT);
     assert_eq!(process.wait(), Some(130));
     let record: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
@@ -370,10 +380,9 @@ fn a_fifo_is_opened_once_and_waited_for_and_gets_the_whole_record() {
     // Each is opened while it is waited for, and read to its end: a second opening would never be met.
     let readers = [record, seconds].map(|fifo| {
         assert!(told.next().unwrap().ends_with("waiting for a reader of this FIFO (Ctrl-C ends the wait)"));
-        let mut reader = std::fs::File::open(&fifo).unwrap();
         std::thread::spawn(move || {
             let mut text = String::new();
-            reader.read_to_string(&mut text).unwrap();
+            reader_of(&fifo).read_to_string(&mut text).unwrap();
             text
         })
     });

@@ -176,7 +176,8 @@ fn options_of_other_load_generators_mean_the_same_here() {
         body.display()
     );
     let outcome = load(&words.split(' ').collect::<Vec<_>>());
-    assert_eq!(outcome.code, Some(0), "{}{}", outcome.text(), outcome.stderr);
+    // A tenth of a second in which a busy machine gives no answer is INVALID, and its requests are those.
+    assert!(matches!(outcome.code, Some(0 | 5)), "{}{}", outcome.text(), outcome.stderr);
     let seen = seen.lock().unwrap().clone();
     let request = &seen[0];
     assert!(request.starts_with("PUT /a?b=c HTTP/1.1\r\n"), "{request}");
@@ -335,8 +336,9 @@ fn two_urls_are_loaded_in_turns_and_compared() {
     let (one, other) = (format!("http://{address}/"), format!("http://{address}/there/"));
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("run.json");
-    let words = ["--repeat", "6", "-d", "50ms", "--warmup", "0s", "-c", "1", "--out", file.to_str().unwrap()];
-    let outcome = load(&[&[&*one, "--vs", &*other], &words[..]].concat());
+    let words = ["--repeat", "6", "--warmup", "0s", "-c", "1", "--out", file.to_str().unwrap()];
+    // A count has answers in every run, however busy the machine is.
+    let outcome = load(&[&[&*one, "--vs", &*other, "-n", "20"], &words[..]].concat());
     let text = outcome.text();
     assert!(
         text.contains(&format!("A  {one}\nB  {other}\n")) && text.contains("6 of 6 blocks"),
@@ -352,7 +354,7 @@ fn two_urls_are_loaded_in_turns_and_compared() {
     assert!((1..6).contains(&firsts), "{firsts} of 6: the order is random, of a fixed seed");
     let seen = seen.lock().unwrap().clone();
     assert!(["/", "/there/"].iter().all(|wanted| seen.iter().any(|request| path(request) == *wanted)));
-    let outcome = load(&[&[&*one], &words[..]].concat());
+    let outcome = load(&[&[&*one, "-d", "50ms"], &words[..]].concat());
     assert!(outcome.text().contains("6 of 6 runs of 0.05 s"), "{}", outcome.text());
     let outcome = load(&[&[&*one, "--vs", &*format!("http://{address}/nope")], &words[..]].concat());
     assert!(outcome.code == Some(1) && outcome.stderr.contains("404 Not Found"), "{}", outcome.stderr);

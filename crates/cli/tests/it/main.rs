@@ -10,6 +10,8 @@ mod app;
 mod cat;
 mod cp;
 mod doctor;
+#[path = "../../../copy/tests/it/fifo.rs"]
+mod fifo;
 mod hub_machines;
 mod lab_advise;
 mod lab_client;
@@ -29,6 +31,8 @@ mod load_live;
 mod load_parts;
 mod load_processes;
 mod load_records;
+#[path = "../../../lab/tests/it/longer.rs"]
+mod longer;
 #[path = "../../../http/tests/it/over.rs"]
 mod over;
 mod pack;

@@ -1,5 +1,6 @@
 //! `ringroad serve` from outside: what it prints, what curl and wrk see, signals, limits.
 
+use crate::fifo::writer_of;
 use crate::ports::free_port;
 use crate::support::{DEADLINE, Kill, Lines, installed, is_root, put_copy, ringroad, run, skip, until};
 use rustix::process::Signal;
@@ -361,7 +362,7 @@ fn a_configuration_from_a_fifo_is_read_once_and_a_reload_does_not_wait_for_it() 
     assert!(Command::new("mkfifo").arg(&config).status().unwrap().success());
     let into = config.clone();
     let page = "[[route]]\npath = \"/\"\nkind = \"respond\"\nbody = \"one\"\n";
-    let writer = std::thread::spawn(move || std::fs::write(into, page).unwrap());
+    let writer = std::thread::spawn(move || writer_of(&into).write_all(page.as_bytes()).unwrap());
     let serving = Serving::start(&["--config", text(&config)]);
     writer.join().unwrap();
     serving.process.signal(Signal::HUP);

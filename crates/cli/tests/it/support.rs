@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -114,14 +114,19 @@ impl Kill {
         kill_process(self.pid(), signal).unwrap();
     }
 
-    /// Waits for its end and returns the exit code, `None` for a signal.
-    pub(crate) fn wait(&mut self) -> Option<i32> {
+    /// Waits for its end and returns how it ended.
+    pub(crate) fn status(&mut self) -> ExitStatus {
         let mut status = None;
         until("the process ends", || {
             status = self.0.try_wait().unwrap();
             status.is_some()
         });
-        status.and_then(|status| status.code())
+        status.unwrap()
+    }
+
+    /// Waits for its end and returns the exit code, `None` for a signal.
+    pub(crate) fn wait(&mut self) -> Option<i32> {
+        self.status().code()
     }
 }
 
@@ -245,6 +250,13 @@ pub(crate) fn put_copy(place: &Path) {
         let copied = Command::new("cp").arg(BINARY).arg(place).status().unwrap();
         assert!(copied.success(), "cp {BINARY} {}: {copied}", place.display());
     }
+}
+
+/// Writes an executable script, by another program for the same reason.
+pub(crate) fn put_script(place: &Path, text: &str) {
+    let write = "printf %s \"$1\" >\"$0\" && chmod 755 \"$0\"";
+    let written = Command::new("sh").args(["-c", write]).arg(place).arg(text).status().unwrap();
+    assert!(written.success(), "writing {}: {written}", place.display());
 }
 
 /// Returns the command lines of all running processes that contain `marker`.

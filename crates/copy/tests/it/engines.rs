@@ -7,7 +7,7 @@ use ringroad_copy::{Engine, Options, Order, Sparse};
 use std::collections::HashSet;
 use std::os::unix::fs::{DirEntryExt, MetadataExt};
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
 fn assert_same(source: &std::path::Path, target: &std::path::Path) {
@@ -114,16 +114,17 @@ fn a_directory_is_shared_with_a_worker_that_has_nothing_to_do() {
         for at in 0..100 {
             std::fs::write(source.join(format!("f{at}")), at.to_string()).unwrap();
         }
-        let threads = Mutex::new(HashSet::new());
+        let seen = Mutex::new((HashSet::new(), 0_u32));
+        let came = Condvar::new();
         let by = |_: &Path, _: &Path| {
-            let mut threads = threads.lock().unwrap();
-            threads.insert(std::thread::current().id());
-            let alone = threads.len() < 2;
-            drop(threads);
-            if alone {
-                // The other worker may be on its way still.
-                std::thread::sleep(Duration::from_millis(20));
-            }
+            let mut seen = seen.lock().unwrap();
+            seen.0.insert(std::thread::current().id());
+            came.notify_all();
+            // The other worker may be on its way still, and gets something only between two files: it is
+            // waited for at each, longer each time, and for 100 s at all of them.
+            seen.1 += 1;
+            let most = Duration::from_millis(20) * seen.1;
+            drop(came.wait_timeout_while(seen, most, |(threads, _)| threads.len() < 2).unwrap());
         };
         let told = Told { entry: Some(&by), ..Told::default() };
         // What a ring has in flight is not shared with other workers.
@@ -132,7 +133,8 @@ fn a_directory_is_shared_with_a_worker_that_has_nothing_to_do() {
         assert!(report.is_success(), "{engine:?}: {:?}", told.errors.lock().unwrap());
         assert_same(&source, &target);
         assert_eq!(report.totals.files, 100, "{engine:?}");
-        assert_eq!(threads.lock().unwrap().len(), 2, "{engine:?}: all files of one directory by one worker");
+        let threads = seen.into_inner().unwrap().0;
+        assert_eq!(threads.len(), 2, "{engine:?}: all files of one directory by one worker");
     }
 }
 

@@ -26,7 +26,8 @@ impl Lease {
             match lease.control(libc::F_SETLEASE, kind) {
                 Ok(_) => break,
                 // A process that another test is about to start may have it open still.
-                Err(why) if why.raw_os_error() == Some(libc::EAGAIN) && begun.elapsed().as_secs() < 60 => {
+                Err(why) if why.raw_os_error() == Some(libc::EAGAIN) => {
+                    assert!(begun.elapsed().as_secs() < 60, "{} stays open elsewhere", path.display());
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 Err(why) => {

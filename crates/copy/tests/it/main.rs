@@ -13,6 +13,7 @@ mod denied;
 mod engines;
 mod extras;
 mod faults;
+mod fifo;
 mod fuse;
 mod fuse_faults;
 mod image;

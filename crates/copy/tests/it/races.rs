@@ -2,7 +2,7 @@
 //! directories that become links, and another user that tries to read what is not theirs.
 
 use crate::over::Over;
-use crate::support::{Told, archive, engines, folders, ring_engines, run};
+use crate::support::{Told, archive, engines, folders, ring_engines, run, sees};
 use ringroad_copy::{Engine, ErrorKind};
 use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -39,7 +39,7 @@ fn a_source_that_grows_and_shrinks_all_the_time_is_copied_with_a_warning() {
                 }
             });
             // Now and then nothing is written between a copy's first and last look.
-            let warned = (0..200).any(|round| {
+            let warned = sees(|round| {
                 let told = Told::default();
                 let target = place.path().join(format!("target{round}"));
                 let report = run(&source, &target, &archive(engine), &told);
@@ -338,7 +338,7 @@ fn a_source_that_changed_while_it_was_read_is_copied_with_no_more_mode_than_it_h
         let size = 32 << 20;
         let begun = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
         // The change must come while it is read: after the copy appears, and before it is whole.
-        let seen = (0..200).any(|round| {
+        let seen = sees(|round| {
             std::fs::write(&path, vec![b'x'; size]).unwrap();
             std::fs::set_permissions(&path, PermissionsExt::from_mode(0o640)).unwrap();
             let file = std::fs::File::options().append(true).open(&path).unwrap();

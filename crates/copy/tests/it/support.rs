@@ -6,6 +6,7 @@ use ringroad_copy::{
 };
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock};
+use std::time::Instant;
 
 /// Every engine that can be used here, and `auto`. What cannot is said.
 pub(crate) fn engines() -> &'static [Engine] {
@@ -104,6 +105,13 @@ pub(crate) fn clean(source: &Path, target: &Path, options: &Options) -> Report {
     let report = run(source, target, options, &told);
     assert!(report.is_success(), "{options:?}: {:?} {report:?}", told.errors.lock().unwrap());
     report
+}
+
+/// Looks again and again, by rounds with numbers, until `look` returns true; returns whether it did. It gives
+/// up after a minute, and not before it has looked 200 times.
+pub(crate) fn sees(look: impl FnMut(usize) -> bool) -> bool {
+    let begun = Instant::now();
+    (0..).take_while(|round| *round < 200 || begun.elapsed().as_secs() < 60).any(look)
 }
 
 /// Packs a tree into shards of about so many bytes, with an index each, by so many threads. Returns them too.

@@ -11,12 +11,28 @@ use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
 
 /// What a page is asked, and tells the window it is framed in: how wide it became and how wide it may be, how
 /// many charts are to be seen, and the colour of its ground.
 const PROBE: &str = "<script>parent.postMessage([document.documentElement.scrollWidth, innerWidth, \
     [...document.querySelectorAll('svg')].filter(svg => svg.getClientRects().length > 0).length, \
     getComputedStyle(document.body).backgroundColor].join('|'), '*')</script>";
+
+/// A guard against hanging: a browser that takes longer is ended.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The processes of a browser, ended when it is dropped: they write into their folder until then. All of them
+/// are children of this process once the first has ended.
+struct Processes(Pid);
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        let _ = kill_process_group(self.0, Signal::KILL);
+        while waitpgid(self.0, WaitOptions::empty()).is_ok() {}
+    }
+}
 
 /// A page as the browser saw it.
 struct Seen {
@@ -56,11 +72,21 @@ fn look(browser: &str, folder: &Path, html: &str, width: u32, dark: bool) -> Opt
         .stderr(Stdio::piped());
     set_child_subreaper(Some(getpid())).unwrap();
     let process = command.spawn().ok()?;
-    let group = Pid::from_child(&process);
-    let output = process.wait_with_output().ok()?;
-    // Its other processes write into the folder until they have ended. They are children of this process now.
-    let _ = kill_process_group(group, Signal::KILL);
-    while waitpgid(group, WaitOptions::empty()).is_ok() {}
+    let processes = Processes(Pid::from_child(&process));
+    let group = processes.0;
+    let (done, ended) = channel::<()>();
+    let output = std::thread::scope(|scope| {
+        scope.spawn(move || {
+            if ended.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+                let _ = kill_process_group(group, Signal::KILL);
+            }
+        });
+        let output = process.wait_with_output();
+        drop(done);
+        output
+    });
+    drop(processes);
+    let output = output.ok()?;
     let (document, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     let probe = document
         .split_once("data-probe=\"")
@@ -68,6 +94,16 @@ fn look(browser: &str, folder: &Path, html: &str, width: u32, dark: bool) -> Opt
         .map(|(probe, _)| probe.split('|').map(str::to_owned).collect());
     let console = said.lines().filter(|line| line.contains("CONSOLE")).map(str::to_owned).collect();
     Some(Seen { probe, console })
+}
+
+/// What the browser measured of a page, and what its console got. On a busy machine it may end before the
+/// page has told it.
+fn measured(browser: &str, folder: &Path, html: &str, width: u32, dark: bool) -> (Vec<String>, Vec<String>) {
+    let told = (0..4).find_map(|_| {
+        let Seen { probe, console } = look(browser, folder, html, width, dark)?;
+        Some((probe?, console))
+    });
+    told.unwrap_or_else(|| panic!("{browser} told nothing of a page {width} wide"))
 }
 
 /// A browser that looks at pages, measures them and repeats what their console got; or why there is none.
@@ -105,9 +141,8 @@ fn the_page_fits_a_phone_and_a_desk_in_light_and_dark_and_the_console_stays_empt
         let html = page::html(&kept(name)).replace("</body>", &format!("{PROBE}</body>"));
         let mut grounds = Vec::new();
         for (width, dark) in [(390, false), (390, true), (1280, false)] {
-            let seen = look(browser, folder.path(), &html, width, dark).unwrap();
-            assert!(seen.console.is_empty(), "{name} at {width}: {:?}", seen.console);
-            let probe = seen.probe.unwrap();
+            let (probe, console) = measured(browser, folder.path(), &html, width, dark);
+            assert!(console.is_empty(), "{name} at {width}: {console:?}");
             let number = |nth: usize| probe[nth].parse::<u32>().unwrap();
             assert_eq!(number(1), width);
             assert!(number(0) <= number(1), "{name} at {width}: {probe:?}: something sticks out");

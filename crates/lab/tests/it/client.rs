@@ -1,7 +1,8 @@
 //! The client against servers in this process: honest ones, which must agree in the counts, and liars: every
 //! lie must be counted, without a hang.
 
-use crate::ports::nowhere;
+use crate::longer::for_long_enough;
+use crate::ports::{held, nowhere};
 use ringroad_lab::client::window::Window;
 use ringroad_lab::client::{self, ClientReport, Options};
 use ringroad_lab::suite::Protocol;
@@ -46,7 +47,7 @@ fn options(addr: SocketAddr, protocol: Protocol) -> Options {
         duration_s: 0.3,
         syscalls_s: 0.0,
         memory: false,
-        timeout_s: 2.0,
+        timeout_s: 60.0,
         server_pid: None,
         turn_s: None,
     }
@@ -124,19 +125,25 @@ fn an_honest_http_server_and_the_client_count_the_same() {
         })
     });
     for pipeline in [1, 16] {
-        served.store(0, Ordering::SeqCst);
-        let report = run(&Options { pipeline, ..http(addr) });
-        no_errors(&report);
-        assert!(report.completed >= u64::from(3 * pipeline));
-        assert_eq!(report.answers, served.load(Ordering::SeqCst));
-        assert_eq!(report.payload_bytes, Some(20));
-        let window = report.window.unwrap();
-        assert!(window.completed > 0 && window.completed < report.completed);
-        counts_what_was_answered(&window);
-        // Little's law holds by construction in a closed loop, so the client's own clocks must obey it.
-        let in_flight = window.completed as f64 * window.mean_ns.unwrap() / window.duration_ns as f64;
         let asked = f64::from(3 * pipeline);
-        assert!((in_flight / asked - 1.0).abs() < 0.5, "{in_flight} in flight instead of {asked}");
+        let mut in_flight = 0.0;
+        let is_lawful = for_long_enough(&Options { pipeline, ..http(addr) }, |options| {
+            served.store(0, Ordering::SeqCst);
+            let report = run(options);
+            no_errors(&report);
+            assert!(report.completed >= u64::from(3 * pipeline));
+            assert_eq!(report.answers, served.load(Ordering::SeqCst));
+            assert_eq!(report.payload_bytes, Some(20));
+            let window = report.window.unwrap();
+            assert!(window.completed < report.completed);
+            counts_what_was_answered(&window);
+            // Little's law holds by construction in a closed loop, so the client's own clocks must obey it.
+            // In a short window what crosses its edges may be most of it.
+            let mean_ns = window.mean_ns.unwrap_or(0.0);
+            in_flight = window.completed as f64 * mean_ns / window.duration_ns as f64;
+            (in_flight / asked - 1.0).abs() < 0.5
+        });
+        assert!(is_lawful, "{in_flight} in flight instead of {asked}");
     }
 }
 
@@ -239,11 +246,13 @@ fn more_answers_than_requests_are_a_protocol_error() {
 
 #[test]
 fn too_short_an_answer_is_a_timeout_when_the_connection_stays_open() {
-    let options =
-        Options { duration_s: 2.0, timeout_s: 0.3, ..http(liar(|| Some(answer_with(20, "<h1>Hello")))) };
-    let report = run(&options);
-    assert_eq!((report.errors.timeout, report.errors.total()), (3, 3), "{:?}", report.first_error);
-    assert_eq!(report.sent - report.completed, 3);
+    let addr = liar(|| Some(answer_with(20, "<h1>Hello")));
+    let mut last = None;
+    let all_wait = for_long_enough(&Options { timeout_s: 0.3, ..http(addr) }, |options| {
+        let report = last.insert(run(options));
+        (report.errors.timeout, report.errors.total()) == (3, 3) && report.sent - report.completed == 3
+    });
+    assert!(all_wait, "{last:?}");
 }
 
 #[test]
@@ -279,12 +288,16 @@ fn server_of_few(answers: u64, says_so: bool) -> (SocketAddr, Arc<AtomicU64>) {
 fn a_connection_that_the_server_announces_to_close_is_made_again_and_no_failure() {
     for answers in [1, 3] {
         let (addr, served) = server_of_few(answers, true);
-        // Long enough for a few connections each on a busy machine.
-        let report = run(&Options { duration_s: 1.0, timeout_s: 60.0, ..http(addr) });
-        no_errors(&report);
-        assert!(report.completed > 3 * answers, "it went on: {}", report.completed);
-        assert_eq!(report.answers, served.load(Ordering::SeqCst));
-        assert!(report.closed > 0, "{}", report.closed);
+        let mut last = None;
+        let goes_on = for_long_enough(&Options { duration_s: 1.0, ..http(addr) }, |options| {
+            served.store(0, Ordering::SeqCst);
+            let report = run(options);
+            no_errors(&report);
+            assert_eq!(report.answers, served.load(Ordering::SeqCst));
+            let report = last.insert(report);
+            report.completed > 3 * answers && report.closed > 0
+        });
+        assert!(goes_on, "{last:?}");
     }
 }
 
@@ -297,10 +310,17 @@ fn an_answer_without_a_length_ends_with_its_connection() {
         stream.write_all(b"World</h1>")
     });
     for reconnect in [false, true] {
-        let report = run(&Options { reconnect, duration_s: 1.0, timeout_s: 60.0, ..http(addr) });
-        no_errors(&report);
-        assert!(report.completed > 3 && report.payload_bytes == Some(20), "{report:?}");
-        assert_eq!(report.closed > 0, !reconnect, "with a connection for each request a close is expected");
+        let mut last = None;
+        let goes_on = for_long_enough(&Options { reconnect, duration_s: 1.0, ..http(addr) }, |options| {
+            let report = run(options);
+            no_errors(&report);
+            assert_eq!(report.payload_bytes, Some(20));
+            // With a connection for each request a close is expected.
+            assert!(report.closed == 0 || !reconnect, "{report:?}");
+            let report = last.insert(report);
+            report.completed > 3 && (report.closed > 0 || reconnect)
+        });
+        assert!(goes_on, "{last:?}");
     }
     let lie = server(|mut stream| {
         let _ = stream.read(&mut [0; 4096])?;
@@ -313,9 +333,14 @@ fn an_answer_without_a_length_ends_with_its_connection() {
 #[test]
 fn a_server_that_never_answers_is_a_timeout_and_no_hang() {
     let addr = server(|mut stream| stream.read_to_end(&mut Vec::new()).map(drop));
-    let report = run(&Options { timeout_s: 0.3, pipeline: 4, ..http(addr) });
-    assert_eq!((report.errors.timeout, report.completed, report.served), (12, 0, 0));
-    assert_eq!(report.payload_bytes, None);
+    let mut last = None;
+    // In so short a time a busy machine may not even connect.
+    let all_wait = for_long_enough(&Options { timeout_s: 0.3, pipeline: 4, ..http(addr) }, |options| {
+        let report = last.insert(run(options));
+        assert_eq!((report.completed, report.served, report.payload_bytes), (0, 0, None), "{report:?}");
+        report.errors.timeout == 12
+    });
+    assert!(all_wait, "{last:?}");
 }
 
 #[test]
@@ -422,7 +447,7 @@ fn nothing_is_measured_before_the_silent_connections_have_been_served() {
             Some(good())
         })
     });
-    let report = run(&Options { connections: 10, active: 3, timeout_s: 20.0, ..http(addr) });
+    let report = run(&Options { connections: 10, active: 3, ..http(addr) });
     assert_eq!((report.served, report.errors.total()), (10, 0), "{:?}", report.first_error);
     let after = answered.load(Ordering::SeqCst) - at_release.load(Ordering::SeqCst);
     let completed = report.window.unwrap().completed;
@@ -453,21 +478,33 @@ fn closing_server(says_so: bool) -> (SocketAddr, Arc<AtomicU64>) {
 fn a_connection_per_request_is_made_answered_closed_and_counted_once() {
     for says_so in [true, false] {
         let (addr, served) = closing_server(says_so);
-        let report = run(&Options { reconnect: true, ..http(addr) });
-        no_errors(&report);
-        assert!(report.completed > 3, "the next request has a connection of its own: {}", report.completed);
-        assert_eq!(report.answers, served.load(Ordering::SeqCst));
-        let window = report.window.unwrap();
-        counts_what_was_answered(&window);
+        let mut completed = 0;
+        let goes_on = for_long_enough(&Options { reconnect: true, ..http(addr) }, |options| {
+            served.store(0, Ordering::SeqCst);
+            let report = run(options);
+            no_errors(&report);
+            assert_eq!(report.answers, served.load(Ordering::SeqCst));
+            let window = report.window.unwrap();
+            counts_what_was_answered(&window);
+            completed = report.completed;
+            completed > 3
+        });
+        assert!(goes_on, "the next request has a connection of its own: {completed}");
     }
 }
 
 #[test]
 fn a_server_that_does_not_close_when_asked_to_is_a_timeout() {
     let addr = server(|stream| each_request(stream, |_| Some(good())));
-    let report = run(&Options { reconnect: true, timeout_s: 0.3, ..http(addr) });
-    assert_eq!((report.errors.timeout, report.errors.total(), report.completed), (3, 3, 0));
-    assert!(report.first_error.unwrap().contains("the close after them"));
+    let mut last = None;
+    let all_wait = for_long_enough(&Options { reconnect: true, timeout_s: 0.3, ..http(addr) }, |options| {
+        let report = last.insert(run(options));
+        assert_eq!(report.completed, 0, "{report:?}");
+        (report.errors.timeout, report.errors.total()) == (3, 3)
+    });
+    assert!(all_wait, "{last:?}");
+    let first_error = last.and_then(|report| report.first_error);
+    assert!(first_error.unwrap().contains("the close after them"));
 }
 
 #[test]
@@ -486,8 +523,8 @@ fn a_second_answer_before_the_close_is_a_protocol_error() {
 
 #[test]
 fn a_stopped_server_is_a_connect_error_for_the_next_connection() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let addr = listener.local_addr().unwrap();
+    let (addr, _silent) = held();
+    let listener = TcpListener::bind(addr).unwrap();
     std::thread::spawn(move || {
         let mut streams: Vec<TcpStream> = (0..3).map(|_| listener.accept().unwrap().0).collect();
         // The socket is closed when the answers come.

@@ -7,6 +7,7 @@ mod client;
 mod copies;
 mod datasets;
 mod gates;
+mod longer;
 #[path = "../../../http/tests/it/over.rs"]
 mod over;
 #[path = "../../../serve/tests/it/ports.rs"]

@@ -1,9 +1,10 @@
 //! Runs side by side that take turns: which has the turn, and that each counts its own.
 
-use crate::runs::{options, run, suite};
+use crate::runs::{options, run, run_long_enough, suite};
 use ringroad_lab::client::ClientReport;
 use ringroad_lab::{RunOptions, Suite, runner};
 use ringroad_measure::Caveat;
+use ringroad_measure::record::Record;
 use std::sync::atomic::AtomicBool;
 
 /// A suite of these servers in turns of so many seconds.
@@ -13,9 +14,16 @@ fn by_turns(quirks: &[&str], turn_s: f64) -> Suite {
     suite
 }
 
+/// Returns whether answers came in the turns of each cell of this program, so that none was run by itself.
+fn has_turns(record: &Record, model: &str) -> bool {
+    let cells = record.cells.iter().filter(|cell| cell.model == model);
+    cells.flat_map(|cell| &cell.runs).all(|run| run.completed > 0 && run.alone.is_none())
+}
+
 #[test]
 fn by_turns_a_run_is_as_long_as_it_should_be_and_both_sides_count_the_same() {
-    let record = run(&by_turns(&["plain", "other"], 0.02));
+    let have_turns = |record: &Record| has_turns(record, "plain") && has_turns(record, "other");
+    let record = run_long_enough(&by_turns(&["plain", "other"], 0.02), have_turns);
     assert_eq!(record.cells.len(), 4);
     for cell in &record.cells {
         assert_eq!(cell.errors.total(), 0, "{}", cell.verdict);
@@ -47,16 +55,19 @@ fn no_latency_has_the_turns_of_others_in_it() {
     let mut suite = by_turns(&["plain", "other"], 1.0);
     (suite.repeats, suite.duration_s) = (1, 2.0);
     suite.loads.truncate(1);
-    for cell in run(&suite).cells {
-        let most_us = cell.latency_us.response.unwrap().max;
-        // Two others are in between, a second each; a disturbed machine does not stand still for that long.
-        assert!(most_us < 1_500_000.0, "{}: {most_us} µs", cell.id);
-    }
+    // Two others are in between, a second each, every time; a disturbed machine stands still that long once.
+    let mut most_us = Vec::new();
+    let is_without = (0..4).any(|_| {
+        let record = run(&suite);
+        most_us = record.cells.iter().map(|cell| cell.latency_us.response.unwrap().max).collect();
+        most_us.iter().all(|most_us| *most_us < 1_500_000.0)
+    });
+    assert!(is_without, "{most_us:?} µs");
 }
 
 #[test]
 fn a_server_that_dies_in_its_turn_is_invalid_and_the_others_go_on_taking_theirs() {
-    let record = run(&by_turns(&["plain", "die"], 0.02));
+    let record = run_long_enough(&by_turns(&["plain", "die"], 0.02), |record| has_turns(record, "plain"));
     for cell in record.cells {
         let failed = cell.verdict.reasons.iter().any(|why| matches!(why, Caveat::ServerFailed { .. }));
         assert_eq!(failed, cell.model == "die", "{}: {}", cell.id, cell.verdict);
@@ -72,8 +83,7 @@ fn a_program_too_slow_for_its_turns_runs_by_itself_and_the_others_keep_theirs() 
     let mut suite = by_turns(&["plain", "narrow"], 0.02);
     suite.repeats = 1;
     suite.loads.truncate(1);
-    suite.loads[0].timeout_s = 60.0;
-    let record = run(&suite);
+    let record = run_long_enough(&suite, |record| has_turns(record, "plain"));
     for cell in &record.cells {
         assert_eq!((cell.errors.total(), cell.runs.len()), (0, 1), "{}: {}", cell.id, cell.verdict);
         let alone = cell.runs[0].alone.as_deref();
@@ -92,8 +102,7 @@ fn a_program_that_closes_its_connections_during_the_turns_of_others_is_run_again
     let mut suite = by_turns(&["plain", "impatient"], 0.5);
     (suite.repeats, suite.duration_s) = (1, 1.0);
     suite.loads.truncate(1);
-    suite.loads[0].timeout_s = 60.0;
-    let record = run(&suite);
+    let record = run_long_enough(&suite, |record| has_turns(record, "plain"));
     let cell = record.cells.iter().find(|cell| cell.model == "impatient").unwrap();
     assert_eq!(cell.errors.total(), 0, "{}", cell.verdict);
     assert!(cell.completed > 4 && cell.rps.is_some_and(|rps| rps > 0.0), "{cell:?}");

@@ -11,7 +11,7 @@
 use super::cases::{CASES, UNPRIVILEGED};
 use super::compare::{TIMELESS, differences};
 use super::engines;
-use crate::support::{BINARY, Outcome, installed, is_root, put_copy, run, skip};
+use crate::support::{BINARY, Outcome, installed, is_root, put_copy, put_script, run, skip};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
@@ -49,8 +49,7 @@ impl Sides {
             let named = folder.path().join(engine);
             fs::create_dir(&named).unwrap();
             let script = format!("#!/bin/sh\nexec {}/cp --engine {engine} \"$@\"\n", auto.display());
-            fs::write(named.join("cp"), script).unwrap();
-            fs::set_permissions(named.join("cp"), fs::Permissions::from_mode(0o755)).unwrap();
+            put_script(&named.join("cp"), &script);
             ours.push((engine, named));
         }
         Some(Sides { folder, gnu, ours, user: None })

@@ -2,8 +2,9 @@
 
 use super::compare::{ALL, differences, rsync_differences};
 use super::engines;
+use super::image::Image;
 use super::tree::{Abilities, build, deep, everything, noise, sparse};
-use crate::support::{installed, is_root, ringroad, run, skip};
+use crate::support::{is_root, ringroad, run, skip};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -42,72 +43,24 @@ impl Trees {
     }
 }
 
-/// A file system of its own, on an image that goes with it.
-struct Mounted {
-    folder: TempDir,
-    point: PathBuf,
-}
-
-impl Mounted {
-    /// `None`, with the reason on stderr, where it cannot be had.
-    fn new(kind: &str) -> Option<Mounted> {
-        let what = format!("fidelity on {kind}");
-        if !is_root() {
-            skip(&what, "mounting needs root");
-            return None;
-        }
-        let folder = tempfile::tempdir().unwrap();
-        let (image, point) = (folder.path().join("image"), folder.path().join("point"));
-        fs::create_dir(&point).unwrap();
-        // XFS wants 300 MiB at least; an image takes only what is written to it.
-        fs::File::create(&image).unwrap().set_len(1 << 30).unwrap();
-        let force = if kind == "ext4" { "-F" } else { "-f" };
-        for (program, arguments) in
-            [(format!("mkfs.{kind}"), vec!["-q", force]), ("mount".into(), vec!["-o", "loop"])]
-        {
-            if program != "mount" && !installed(&program) {
-                return None;
-            }
-            let mut command = Command::new(&program);
-            command.args(arguments).arg(&image);
-            if program == "mount" {
-                command.arg(&point);
-            }
-            let outcome = run(&mut command);
-            if outcome.code != Some(0) {
-                skip(&what, outcome.stderr.trim());
-                return None;
-            }
-        }
-        Some(Mounted { folder, point })
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        if !Command::new("umount").arg(&self.point).status().is_ok_and(|status| status.success()) {
-            // Left where it is: removing what is mounted would not work either.
-            skip("unmounting", &self.folder.path().display().to_string());
-        }
-    }
-}
-
 /// Where trees are copied: the folder of temporary files, memory, and file systems made for it.
-fn places() -> Vec<(PathBuf, Option<Mounted>)> {
+fn places() -> Vec<(PathBuf, Option<Image>)> {
     let mut places = vec![(std::env::temp_dir(), None)];
     if fs::metadata("/dev/shm").is_ok_and(|about| about.is_dir()) {
         places.push(("/dev/shm".into(), None));
     } else {
         skip("fidelity on tmpfs", "there is no /dev/shm");
     }
-    let mounted = ["ext4", "xfs", "btrfs"].into_iter().filter_map(Mounted::new);
-    places.extend(mounted.map(|mounted| (mounted.point.clone(), Some(mounted))));
+    // XFS wants 300 MiB at least; an image takes only what is written to it.
+    let make = [["mkfs.ext4", "-q", "-F"], ["mkfs.xfs", "-q", "-f"], ["mkfs.btrfs", "-q", "-f"]];
+    let images = make.iter().filter_map(|words| Image::of(words, 1 << 30));
+    places.extend(images.map(|image| (image.mounted.clone(), Some(image))));
     places
 }
 
 #[test]
 fn archive_keeps_everything() {
-    for (place, _mounted) in places() {
+    for (place, _image) in places() {
         let trees = Trees::on(&place);
         build(&trees.source, &everything(Abilities::of(&trees.source)));
         for engine in engines() {

@@ -3,6 +3,7 @@
 use super::compare::{CONTENTS, differences};
 use super::fuse::{Faults, Fuse, put};
 use super::tree::noise;
+use crate::fifo::writer_of;
 use crate::support::{BINARY, Kill, ringroad, run, skip, until};
 use rustix::process::Signal;
 use std::fs;
@@ -77,7 +78,7 @@ fn an_interrupted_copy_prints_the_line_that_goes_on_with_it() {
     rustix::fs::mknodat(rustix::fs::CWD, &fifo, kind, mode, 0).unwrap();
     let mut copy = ringroad(["cp", "-r", "--copy-contents", "s", "d"]);
     let mut child = Kill(copy.current_dir(folder.path()).stderr(Stdio::piped()).spawn().unwrap());
-    let writer = fs::OpenOptions::new().write(true).open(&fifo).unwrap();
+    let writer = writer_of(&fifo);
     child.signal(Signal::TERM);
     assert_eq!(child.wait(), Some(130));
     drop(writer);
@@ -171,13 +172,7 @@ fn a_copy_from_a_file_system_that_hangs_ends_by_a_signal() {
                     handles(child.0.id(), signal) && is_stuck(child.0.id())
                 });
                 child.signal(signal);
-                // Without an end the deadline of `until` fails the test.
-                let mut ended = None;
-                until("the copy has ended", || {
-                    ended = child.0.try_wait().unwrap();
-                    ended.is_some()
-                });
-                let ended = ended.unwrap();
+                let ended = child.status();
                 if called_cp {
                     assert_eq!(ended.signal(), Some(signal.as_raw()), "{engine}");
                 } else {

@@ -14,6 +14,9 @@ mod fidelity;
 #[path = "../../../../copy/tests/it/fuse.rs"]
 mod fuse;
 mod going_on;
+#[allow(dead_code, reason = "the library's tests share it and cut images short")]
+#[path = "../../../../copy/tests/it/image.rs"]
+mod image;
 mod options;
 mod parts;
 mod preload;

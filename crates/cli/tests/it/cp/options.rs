@@ -2,6 +2,7 @@
 
 use super::compare::{ALL, CONTENTS, differences};
 use super::engines;
+use super::image::unmount;
 use super::tree::{build, bytes, directory, file, noise, symlink};
 use crate::support::{BINARY, Outcome, installed, is_root, ringroad, run, run_with_input, skip};
 use serde_json::Value;
@@ -546,7 +547,7 @@ fn a_full_destination_ends_cleanly_with_exit_3() {
             fs::read(path).unwrap() != fs::read(&source).unwrap_or_default()
         })
         .collect();
-    assert_eq!(run(Command::new("umount").arg(&small)).code, Some(0));
+    unmount(&small);
     assert_eq!(outcome.code, Some(3), "{outcome:?}");
     assert_eq!(events(&outcome).last().unwrap()["exit_code"], 3, "{outcome:?}");
     assert!(torn.is_empty(), "{torn:?}: {outcome:?}");

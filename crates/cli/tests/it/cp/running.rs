@@ -4,6 +4,7 @@ use super::compare::{ALL, differences};
 use super::engines;
 use super::tree::noise;
 use crate::cat::{denied, refused};
+use crate::fifo::{await_input, reader_of, writer_of};
 use crate::support::{BINARY, Kill, Lines, is_root, own_copy, ringroad, run, skip, until};
 use rustix::process::Signal;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -54,7 +55,7 @@ fn a_terminal_sees_files_bytes_and_rate_and_standard_output_nothing() {
     // The command holds the other end open; without it the terminal ends with the program.
     drop(copy);
     until_progress(&mut ours);
-    fs::write(&fifo, "contents").unwrap();
+    writer_of(&fifo).write_all(b"contents").unwrap();
     assert_eq!(child.wait(), Some(0));
     let mut said = String::new();
     child.0.stdout.take().unwrap().read_to_string(&mut said).unwrap();
@@ -106,7 +107,7 @@ fn progress_is_for_terminals_and_not_for_the_drop_in() {
         }
         let child = Kill(copy.args(["fifo", "out"]).current_dir(folder.path()).spawn().unwrap());
         // Opened only when the copier has opened it: it is at work now.
-        let writer = OpenOptions::new().write(true).open(&fifo).unwrap();
+        let writer = writer_of(&fifo);
         (called_cp, folder, ours, child, writer)
     });
     let (folder, _fifo) = with_fifo();
@@ -134,6 +135,7 @@ fn until_progress(ours: &mut File) -> String {
     let mut seen = String::new();
     let mut bytes = [0; 4096];
     while !(seen.contains("files/s") && seen.contains("B/s")) {
+        await_input(&*ours);
         let length = ours.read(&mut bytes).unwrap();
         seen.push_str(&String::from_utf8_lossy(&bytes[..length]));
     }
@@ -149,7 +151,7 @@ fn events_of_progress_come_while_the_copy_runs() {
     let event = |line: String| serde_json::from_str::<serde_json::Value>(&line).unwrap();
     let kinds: Vec<_> = (0..3).map(|_| event(lines.next().unwrap())["event"].clone()).collect();
     assert_eq!(kinds, ["start", "progress", "progress"]);
-    fs::write(&fifo, "contents").unwrap();
+    writer_of(&fifo).write_all(b"contents").unwrap();
     assert_eq!(event(lines.rest().last().unwrap().clone())["event"], "done");
     assert_eq!(child.wait(), Some(0));
 }
@@ -203,7 +205,7 @@ fn a_directory_of_parents_is_its_owners_alone_until_the_copy_is_over() {
     let mut copy = ringroad(["cp", "-p", "--parents", "s/fifo", "d"]);
     let mut child = Kill(copy.current_dir(folder.path()).spawn().unwrap());
     // Opened only when the copier has opened it, and it made the directory before.
-    let mut writer = OpenOptions::new().write(true).open(folder.path().join("s/fifo")).unwrap();
+    let mut writer = writer_of(&folder.path().join("s/fifo"));
     assert_eq!(mode("d/s"), 0o700);
     writer.write_all(b"contents").unwrap();
     drop(writer);
@@ -244,7 +246,7 @@ fn what_is_stopped_under_a_mask_that_takes_the_owners_rights_is_gone_on_with() {
             fs::rename(&fifo, &waits).unwrap();
             let mut stopped = start("d");
             // Opened only when the copier has opened it.
-            let writer = OpenOptions::new().write(true).open(&waits).unwrap();
+            let writer = writer_of(&waits);
             stopped.signal(Signal::TERM);
             assert_ne!(stopped.wait(), Some(0), "{mask}: {words}");
             drop(writer);
@@ -267,12 +269,11 @@ fn the_drop_in_ends_by_the_signal_that_stopped_it() {
     let mut copy = Command::new(BINARY);
     copy.arg0("cp").args(["fifo", "out"]).current_dir(folder.path()).stdin(Stdio::null());
     let mut child = Kill(copy.spawn().unwrap());
-    let mut writer = OpenOptions::new().write(true).open(&fifo).unwrap();
+    let mut writer = writer_of(&fifo);
     writer.write_all(b"half").unwrap();
     until("the copy is begun", || fs::read(folder.path().join("out")).is_ok_and(|bytes| bytes == b"half"));
     child.signal(Signal::TERM);
-    let status = child.0.wait().unwrap();
-    assert_eq!(status.signal(), Some(Signal::TERM.as_raw()));
+    assert_eq!(child.status().signal(), Some(Signal::TERM.as_raw()));
     assert!(!folder.path().join("out").exists(), "what was half-written is gone");
     // It ended although no further byte was written and this was not closed.
     drop(writer);
@@ -331,8 +332,8 @@ fn cp_stops_where_its_output_loses_its_reader_and_leaves_no_half_file() {
     let mut copy = Command::new(BINARY);
     copy.arg0("cp").args(["-v", "fifo"]).args(&names).arg("out").current_dir(folder.path());
     let mut child = Kill(copy.stdin(Stdio::null()).stdout(unread()).spawn().unwrap());
-    drop(OpenOptions::new().write(true).open(&fifo).unwrap());
-    assert_eq!(child.0.wait().unwrap().signal(), Some(Signal::PIPE.as_raw()));
+    drop(writer_of(&fifo));
+    assert_eq!(child.status().signal(), Some(Signal::PIPE.as_raw()));
     assert!(!names.iter().all(|name| at("out").join(name).exists()), "it has gone on to the end");
     let whole = |entry: fs::DirEntry| entry.file_name() == "fifo" || entry.metadata().unwrap().len() == 1;
     assert!(fs::read_dir(at("out")).unwrap().all(|entry| whole(entry.unwrap())));
@@ -347,10 +348,10 @@ fn a_target_that_loses_its_reader_ends_cp_by_its_signal() {
         let mut copy = Command::new(BINARY);
         copy.arg0("cp").args(["--engine", engine, "from", "fifo"]).current_dir(folder.path());
         let mut child = Kill(copy.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap());
-        let mut reader = File::open(&fifo).unwrap();
+        let mut reader = reader_of(&fifo);
         reader.read_exact(&mut [0; 1]).unwrap();
         drop(reader);
-        let status = child.0.wait().unwrap();
+        let status = child.status();
         assert_eq!(status.signal(), Some(Signal::PIPE.as_raw()), "{engine}: {status}");
         let mut said = String::new();
         child.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
@@ -371,7 +372,7 @@ fn a_signal_that_is_ignored_when_the_copy_begins_stays_ignored() {
             shell.args(["-c", &script]).current_dir(folder.path()).stdin(Stdio::null());
             let mut child = Kill(shell.spawn().unwrap());
             // Opened only when the copier has opened it: what it does about signals is done.
-            let mut writer = OpenOptions::new().write(true).open(&fifo).unwrap();
+            let mut writer = writer_of(&fifo);
             // Said by the kernel: a handler takes its time, and the copy could be over first.
             let status = fs::read_to_string(format!("/proc/{}/status", child.0.id())).unwrap();
             let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
@@ -399,7 +400,7 @@ fn a_copy_that_waits_for_a_fifo_is_interrupted_at_once_and_leaves_nothing() {
         assert_eq!(event(lines.next().unwrap())["event"], "start");
         let writer = written.map(|text| {
             // Opened only when the copier has it open.
-            let mut writer = OpenOptions::new().write(true).open(&fifo).unwrap();
+            let mut writer = writer_of(&fifo);
             writer.write_all(text.as_bytes()).unwrap();
             writer
         });
