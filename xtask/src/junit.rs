@@ -19,8 +19,8 @@ pub(crate) struct Test {
 }
 
 impl Test {
-    /// Returns why it failed, in one line: its first panic with up to four lines of the message, or the error that it
-    /// returned, or its last line.
+    /// Returns why it failed, in one line: its first panic with up to four lines of the message, or the error
+    /// that it returned, or its last line.
     pub(crate) fn reason(&self) -> String {
         let mut lines = self.output.lines().map(str::trim).filter(|line| !line.is_empty());
         let panicked = lines.clone().skip_while(|line| !line.contains("panicked at ")).take(5);

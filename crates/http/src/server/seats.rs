@@ -85,8 +85,8 @@ const NONE: u32 = u32::MAX;
 /// less.
 const LINGER: Duration = Duration::from_secs(5);
 
-/// While a server stops, a connection that was idle for this long is closed. A connection that was busy more
-/// recently may have a request on its way.
+/// While a server stops, a connection that was idle for this long is closed, or up to one second later. A
+/// connection that was busy more recently may have a request on its way.
 const QUIET: Duration = Duration::from_secs(1);
 
 impl Seats {
@@ -389,7 +389,7 @@ fn judge(seat: &Seat, now: u32, stopping: bool, deadlines: &Deadlines) -> Verdic
     // is cut early.
     let waited = Duration::from_secs(now.saturating_sub(seat.since).saturating_sub(1).into());
     let overdue = match seat.waits {
-        Waits::Request if stopping && seconds(now, seat.since) >= QUIET => return Verdict::Stopped,
+        Waits::Request if stopping && waited >= QUIET => return Verdict::Stopped,
         Waits::Request => waited >= deadlines.keep_alive,
         Waits::Head => waited >= deadlines.head,
         Waits::Body => {
@@ -497,6 +497,14 @@ mod tests {
                 assert_eq!(seats.evict_idle(102).len(), 1);
             })
             .unwrap();
+    }
+
+    #[test]
+    fn a_stopping_server_closes_a_connection_after_a_whole_second_without_a_request() {
+        let stopping = |now| judge(&seat(Waits::Request, 100), now, true, &Deadlines::default());
+        // The answer may have gone out at the very end of second 100.
+        assert_eq!(stopping(101), Verdict::None);
+        assert_eq!(stopping(102), Verdict::Stopped);
     }
 
     #[test]
