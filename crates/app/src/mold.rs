@@ -17,6 +17,9 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// The longest time that a mold may take to end when it is told to.
+const ORDERLY: Duration = Duration::from_secs(1);
+
 /// Task workers that a program may ask for, as a configuration may.
 const TASKS_MAX: u64 = 1024;
 
@@ -166,6 +169,16 @@ impl Mold {
             }
             Some(at) if now >= at => self.process.kill(),
             Some(_) => {}
+        }
+    }
+}
+
+impl Drop for Mold {
+    fn drop(&mut self) {
+        // It removes what it has made, such as the locks of Swoole's programs. One that does not is killed.
+        let span = (ORDERLY.as_millis() as u32).to_le_bytes();
+        if self.is_ready && self.control.send(Kind::STOP, &span, &[]).is_ok() {
+            self.process.wait(ORDERLY);
         }
     }
 }

@@ -24,6 +24,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The runner for Python.
 const PYTHON: &str = include_str!("../../../runners/python/ringroad_runner.py");
@@ -314,6 +315,13 @@ impl Process {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let ready = rustix::event::poll(&mut fds, Some(&now)).is_ok_and(|count| count > 0);
         ready.then(|| End(self.pid.and_then(status_of)))
+    }
+
+    /// Waits until the process has ended, at most for `span`.
+    pub(crate) fn wait(&self, span: Duration) {
+        let Some(pidfd) = &self.pidfd else { return };
+        let span = Timespec { tv_sec: span.as_secs() as i64, tv_nsec: i64::from(span.subsec_nanos()) };
+        let _ = rustix::event::poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&span));
     }
 
     /// Sends a signal to the process alone.

@@ -134,6 +134,9 @@ namespace Ringroad {
             $control->send(Rwp::READY, '{}');
             while (($frames = $control->receive(true)) !== null) {
                 foreach ($frames as $frame) {
+                    if ($frame['kind'] === Rwp::STOP) {
+                        exit(0);
+                    }
                     if ($frame['kind'] === Rwp::EXITED) {
                         \pcntl_waitpid(\unpack('V', $frame['payload'])[1], $status, WNOHANG);
                     }

@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Barrier};
 
@@ -249,6 +250,31 @@ drivers!(a_program_without_coroutines_gets_and_gives_bodies_of_any_size, |driver
         client.send(format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {size}\r\n\r\n"));
         assert!(client.send(&body).reply().body == body, "{size}");
     }
+});
+
+drivers!(the_locks_of_a_program_are_gone_with_its_server, |driver: DriverName| {
+    if !php() {
+        return;
+    }
+    let program = "<?php\n$atomic = new Swoole\\Atomic(1);\n$server = new Swoole\\Http\\Server('127.0.0.1', 0);\n\
+                   $server->set(['worker_num' => 1]);\n$server->on('request', function ($request, $response) use ($atomic) {\n\
+                   $atomic->add(1);\n    $response->end((string) posix_getppid());\n});\n$server->start();\n";
+    let site = site(driver, program);
+    let maker = site.client().get("/").text().to_owned();
+    let locks = || {
+        let names = ["/dev/shm".into(), std::env::temp_dir()]
+            .into_iter()
+            .filter_map(|one: PathBuf| one.read_dir().ok());
+        let of_maker = format!("ringroad-lock-{maker}-");
+        names
+            .flatten()
+            .flatten()
+            .filter(|entry| entry.file_name().to_string_lossy().starts_with(&of_maker))
+            .count()
+    };
+    assert_ne!(locks(), 0, "of {maker}");
+    drop(site);
+    assert_eq!(locks(), 0, "of {maker}");
 });
 
 drivers!(a_worker_that_stops_itself_is_replaced_and_has_not_failed, |driver: DriverName| {
