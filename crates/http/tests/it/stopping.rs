@@ -36,12 +36,12 @@ drivers!(a_server_that_stops_finishes_what_it_has_begun, |driver: DriverName| {
 /// Clients that ask again and again, while the server stops: each request that was sent is answered, and
 /// the last answer says that it is the last.
 ///
-/// A client that pauses between an answer and its next request is idle, and a server that stops closes what
-/// was idle when a second of its clock ends.
+/// A client that pauses for a second between an answer and its next request is idle, and a server that stops
+/// closes it.
 fn stops_under_load(driver: DriverName) {
     let server = start(driver, Server::new().workers(2).route("/", get(hello)));
     let address = server.address();
-    let (stopped, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let answered = Arc::new(AtomicU64::new(0));
     let clients: Vec<_> = (0..16)
         .map(|_| {
             let answered = Arc::clone(&answered);
@@ -63,14 +63,13 @@ fn stops_under_load(driver: DriverName) {
     wait_until("all are served", || server.counters().connections == 16);
     wait_until("there is load", || answered.load(Ordering::Relaxed) > 500);
     server.stop();
-    stopped.store(true, Ordering::Relaxed);
     for client in clients {
         client.join().unwrap();
     }
     server.wait().unwrap();
 }
 drivers!(a_server_stopped_under_load_loses_no_request, |driver: DriverName| {
-    but_for_pauses(Duration::from_millis(20), || stops_under_load(driver));
+    but_for_pauses(Duration::from_millis(500), || stops_under_load(driver));
 });
 
 drivers!(idle_connections_do_not_keep_a_server_from_stopping, |driver: DriverName| {
