@@ -56,8 +56,7 @@ pub(crate) fn asan(root: &Path, sample: bool) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    // The targets that rustc supports it for, of those that the engine supports.
-    if !matches!(&*target, "x86_64-unknown-linux-gnu" | "aarch64-unknown-linux-gnu") {
+    if !supports_asan(&target) {
         eprintln!("asan: skipped: there is no AddressSanitizer for {target}");
         return ExitCode::SUCCESS;
     }
@@ -100,6 +99,17 @@ pub(crate) fn asan(root: &Path, sample: bool) -> ExitCode {
         };
     }
     if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Returns whether rustc supports AddressSanitizer for a target, of those that the engine supports.
+fn supports_asan(target: &str) -> bool {
+    matches!(target, "x86_64-unknown-linux-gnu" | "aarch64-unknown-linux-gnu")
+}
+
+/// Returns whether there is AddressSanitizer for the host; `true` if rustc does not name the host: that
+/// fails later, with the reason.
+pub(crate) fn has_asan() -> bool {
+    host().map_or(true, |target| supports_asan(&target))
 }
 
 /// Returns whether a nightly compiler with Miri is installed.

@@ -109,6 +109,9 @@ fn run(root: &Path, part: &Part) -> Result<Ended, String> {
     if part.name == "miri" && !crate::checked::has_miri() {
         return Ok(Ended::NotRun("Miri is not installed"));
     }
+    if part.name == "asan" && !crate::checked::has_asan() {
+        return Ok(Ended::NotRun("there is no AddressSanitizer for this target"));
+    }
     let kernel = crate::second_kernel::kernel().filter(|_| part.name == "second-kernel");
     if part.name == "second-kernel" && kernel.is_none() {
         return Ok(Ended::NotRun("no kernel is named (RINGROAD_KERNEL=IMAGE)"));

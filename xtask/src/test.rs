@@ -10,6 +10,7 @@ use crate::{junit, skips};
 use std::io;
 use std::path::Path;
 use std::process::{Command, ExitCode, Output};
+use std::time::Instant;
 
 /// Runs the tests. `words` are passed to the runner; with a selection of tests, the documentation examples
 /// are left out.
@@ -22,13 +23,20 @@ pub(crate) fn test(root: &Path, words: &[String]) -> ExitCode {
     }
     // They take half a minute of one CPU, and tests leave more than that idle.
     let examples = words.is_empty().then(|| {
-        let mut examples = cargo(root, &["test", "--workspace", "--doc", "--no-fail-fast"]);
-        std::thread::spawn(move || examples.output())
+        let mut examples =
+            limited(root, EXAMPLES_SECONDS_MAX, &["test", "--workspace", "--doc", "--no-fail-fast"]);
+        std::thread::spawn(move || {
+            let begun = Instant::now();
+            (examples.output(), begun.elapsed().as_secs())
+        })
     });
     let mut passed = tests(root, words);
     if let Some(examples) = examples {
-        let ended = examples.join().unwrap_or_else(|_| Err(io::Error::other("its thread panicked")));
-        passed &= show(ended);
+        let (ended, seconds) =
+            examples.join().unwrap_or_else(|_| (Err(io::Error::other("its thread panicked")), 0));
+        let held = show(ended);
+        println!("test: documentation examples {} in {seconds} s", if held { "passed" } else { "FAILED" });
+        passed &= held;
     }
     end(passed)
 }
@@ -58,6 +66,17 @@ fn tests(root: &Path, words: &[String]) -> bool {
             false
         }
     }
+}
+
+/// Time limit for all documentation examples, which have none of their own. They take half a minute.
+const EXAMPLES_SECONDS_MAX: u32 = 900;
+
+/// Returns a call of Cargo that is ended after so many seconds, with what it has started.
+fn limited(root: &Path, seconds: u32, words: &[&str]) -> Command {
+    let mut limited = Command::new("timeout");
+    let seconds = seconds.to_string();
+    limited.current_dir(root).args(["--kill-after=5", &*seconds, env!("CARGO")]).args(words);
+    limited
 }
 
 fn cargo(root: &Path, words: &[&str]) -> Command {
@@ -110,10 +129,14 @@ fn show(ended: io::Result<Output>) -> bool {
 mod tests {
     use super::*;
     use ringroad_measure::Caveat;
+    use ringroad_measure::record::Errors;
+    use std::process::Stdio;
+    use std::time::Duration;
 
     /// As nextest 0.9 prints them, with retries and without.
     const SUMMARY: &str = "\
   TRY 1 FAIL [   0.963s] (-----) a::it early
+        LEAK [   0.500s] ( 1/14) a::it leaves_a_child
      Summary [  12.000s] 9 tests run: 3 passed (1 flaky), 4 failed, 2 timed out, 0 skipped
    FLAKY 2/3 [   0.076s] ( 9/14) a::it flaky
   TRY 3 FAIL [   1.155s] (10/14) a::it fails::epoll
@@ -124,11 +147,14 @@ mod tests {
 
  TRY 3 SIGSEGV [   0.100s] (11/14) b::it crashes
    TRY 3 TMT [   4.005s] (12/14) b::it hangs
+ TRY 3 FL+LK [   4.005s] (12/14) b::it fails_and_leaves_a_child
      TIMEOUT [   4.005s] (13/14) c::it hangs_too
-        FAIL [   0.267s] (14/14) c::it fails
+ FAIL + LEAK [   0.267s] (14/14) c::it fails
 error: test run failed
  WHY c::it fails: it.rs:1:2: no
  SKIP no php (c::it php)
+ SKIP, not in .config/skips.toml, no go (c::it go)
+test: documentation examples passed in 30 s
 ";
 
     /// Returns the body of a function of `.ci/run`.
@@ -145,10 +171,12 @@ error: test run failed
         let logs = tempfile::tempdir()?;
         std::fs::write(logs.path().join("stages"), "tests FAILED\n")?;
         std::fs::write(logs.path().join("tests.log"), SUMMARY)?;
-        std::fs::write(logs.path().join("format.log"), "Diff in a.rs:1:\n+fn a() {}\n")?;
+        std::fs::write(logs.path().join("format.log"), "Diff in a.rs:1:\n+fn a() {}\nDiff in b.rs:2:\n")?;
+        std::fs::write(logs.path().join("tidy.log"), "a.rs:1: no\n".repeat(30))?;
         let script = format!(
-            "logs=$1; failed=(tests format); left_over() {{ :; }}; free_gib() {{ echo 9; }}\n\
-             close() {{\n{}\n}}\nclose",
+            "logs=$1; failed=(tests format tidy); left_over() {{ :; }}; free_gib() {{ echo 9; }}\n\
+             reasons() {{\n{}\n}}\nclose() {{\n{}\n}}\nclose",
+            body("reasons")?,
             body("close")?
         );
         let output = Command::new("bash").args(["-c", &script, "bash"]).arg(logs.path()).output()?;
@@ -158,38 +186,142 @@ error: test run failed
             told,
             [
                 " FAIL a::it fails::epoll",
+                " FAIL b::it fails_and_leaves_a_child",
                 " FAIL c::it fails",
                 " FLAKY a::it flaky",
                 " SIGSEGV b::it crashes",
                 " TIMEOUT b::it hangs",
                 " TIMEOUT c::it hangs_too",
+                " LEAK a::it leaves_a_child",
                 " WHY c::it fails: it.rs:1:2: no",
                 " SKIP no php (c::it php)",
+                " SKIP, not in .config/skips.toml, no go (c::it go)",
                 " format: Diff in a.rs:1:",
-                " format: +fn a() {}",
-            ],
+                " format: Diff in b.rs:2:",
+            ]
+            .into_iter()
+            .chain([" tidy: a.rs:1: no"; 30])
+            .collect::<Vec<_>>(),
             "{output:?}"
         );
+        assert!(said.lines().any(|line| line == "documentation examples passed in 30 s"), "{said}");
         let last = said.lines().last().unwrap_or_default();
-        let counts = "9 tests run: 3 passed (1 flaky), 4 failed, 2 timed out, 0 skipped; reasons to skip: 1";
-        assert!(last.starts_with(&format!("failed: tests format; {counts}; seconds: ")), "{last}");
+        let counts = "9 tests run: 3 passed (1 flaky), 4 failed, 2 timed out, 0 skipped; reasons to skip: 2";
+        assert!(last.starts_with(&format!("failed: tests format tidy; {counts}; seconds: ")), "{last}");
         assert!(last.ends_with("free disk: 9 GiB"), "{last}");
         assert_eq!(output.status.code(), Some(1));
         Ok(())
     }
 
-    /// Runs `main_job` with a lab that finds its figures INVALID (exit code 5) and says why.
-    fn main_job(why: &Caveat) -> io::Result<Output> {
+    #[test]
+    fn a_stage_of_tests_that_failed_and_names_no_test_shows_the_end_of_what_it_said() -> io::Result<()> {
+        let logs = tempfile::tempdir()?;
+        let log = logs.path().join("tests.log");
+        let script = format!("reasons() {{\n{}\n}}\nreasons tests \"$1\"", body("reasons")?);
+        let told = |text: &str| {
+            std::fs::write(&log, text)?;
+            let output = Command::new("bash").args(["-c", &script, "bash"]).arg(&log).output()?;
+            Ok::<_, io::Error>(String::from_utf8_lossy(&output.stdout).into_owned())
+        };
+        assert_eq!(told("error: it does not build\n")?, "error: it does not build\n");
+        assert_eq!(told("error: test run failed\n WHY a::it b: no\n")?, "");
+        assert_eq!(told(" SKIP, not in .config/skips.toml, no go (c::it go)\n")?, "");
+        Ok(())
+    }
+
+    #[test]
+    fn a_stage_ends_with_its_command_though_a_child_of_it_holds_the_output() -> io::Result<()> {
+        let logs = tempfile::tempdir()?;
+        let script = format!(
+            "logs=$1; failed=()\nstage() {{\n{}\n}}\nleaves() {{ sleep 300 & echo \"$!\" >\"$logs/child\"; echo told; return 3; }}\n\
+             stage leaves leaves; echo \"code $?\"; cat \"$logs/stages\"; kill \"$(cat \"$logs/child\")\"",
+            body("stage")?
+        );
+        let output =
+            Command::new("timeout").args(["120", "bash", "-c", &script, "bash"]).arg(logs.path()).output()?;
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        assert!(said.contains("told\n") && said.contains("code 3\n"), "{said}");
+        assert!(said.contains("leaves       FAILED in ") && said.contains("with exit code 3"), "{said}");
+        assert_eq!(std::fs::read_to_string(logs.path().join("leaves.log"))?, "told\n");
+        Ok(())
+    }
+
+    #[test]
+    fn a_run_that_a_signal_ends_ends_what_it_has_started_and_removes_its_folder() -> io::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let script = format!(
+            "logs=$1; target=$1/target; failed=(); standing=''; export TMPDIR=$1/run; mkdir \"$TMPDIR\"\n\
+             stage() {{\n{}\n}}\nprocesses() {{\n{}\n}}\nend() {{\n{}\n}}\ntrap end EXIT\n\
+             works() {{ bash -c 'sleep 300 & echo $! >\"$1/begun\"; mv \"$1/begun\" \"$1/child\"; wait' bash \"$logs\"; }}\n\
+             stage works works",
+            body("stage")?,
+            body("processes")?,
+            body("end")?
+        );
+        let mut run = Command::new("timeout");
+        run.args(["--foreground", "120", "bash", "-c", &script, "bash"]).arg(folder.path());
+        let mut run = run.stdout(Stdio::null()).spawn()?;
+        let child = loop {
+            match std::fs::read_to_string(folder.path().join("child")) {
+                Ok(process) => break process,
+                Err(_) if run.try_wait()?.is_none() => std::thread::sleep(Duration::from_millis(10)),
+                Err(error) => return Err(error),
+            }
+        };
+        let program = format!("/proc/{}/exe", child.trim());
+        assert!(std::fs::read_link(&program).is_ok());
+        let process = rustix::process::Pid::from_child(&run);
+        rustix::process::kill_process(process, rustix::process::Signal::TERM)?;
+        run.wait()?;
+        assert!(std::fs::read_link(&program).is_err(), "it runs on: {child}");
+        assert!(!folder.path().join("run").exists());
+        Ok(())
+    }
+
+    /// Runs `main_job` with a lab that finds its figures INVALID (exit code 5), each for this reason.
+    fn main_job_of(cells: usize, why: &Caveat) -> io::Result<Output> {
         let folder = tempfile::tempdir()?;
         let record = folder.path().join("said.json");
-        let doubts = serde_json::json!({ "caveats": [why.to_string()] });
+        // The whole has the reasons of all cells.
+        let doubts = serde_json::json!({ "caveats": vec![why.to_string(); cells + 1] });
         std::fs::write(&record, doubts.to_string())?;
         let script = format!(
             "logs=$1; target=$1\nrun() {{ mkdir \"$logs/lab\"; cp \"$1/said.json\" \"$logs/lab/record.json\"; \
              echo page >\"$logs/lab/report.html\"; return 5; }}\nmain_job() {{\n{}\n}}\nmain_job",
-            body("main_job")?.replace("\"$target/debug/ringroad\" lab", "run \"$target\"")
+            body("main_job")?
+                .replace("timeout --kill-after=5 300 \"$target/debug/ringroad\" lab", "run \"$target\"")
         );
         Command::new("bash").args(["-c", &script, "bash"]).arg(folder.path()).output()
+    }
+
+    fn main_job(why: &Caveat) -> io::Result<Output> {
+        main_job_of(1, why)
+    }
+
+    #[test]
+    fn the_main_job_fails_where_requests_failed_or_no_cell_got_an_answer() -> io::Result<()> {
+        let failed = |errors| Caveat::Failures { errors, sent: 9 };
+        for errors in [
+            Errors { status: 3, ..Errors::default() },
+            Errors { connect: 1, ..Errors::default() },
+            Errors { timeout: 2, protocol: 1, ..Errors::default() },
+        ] {
+            let output = main_job(&failed(errors))?;
+            assert_eq!(output.status.code(), Some(1), "{output:?}");
+            assert!(
+                String::from_utf8_lossy(&output.stdout).contains(" of 9 requests failed ("),
+                "{output:?}"
+            );
+        }
+        // A busy machine may let a time limit pass, and a pause of it may take the window of a cell.
+        let late = main_job(&failed(Errors { timeout: 2, ..Errors::default() }))?;
+        assert_eq!(late.status.code(), Some(0), "{late:?}");
+        assert_eq!(main_job_of(2, &Caveat::NothingMeasured)?.status.code(), Some(0));
+        let none = main_job_of(16, &Caveat::NothingMeasured)?;
+        assert_eq!(none.status.code(), Some(1), "{none:?}");
+        assert!(String::from_utf8_lossy(&none.stdout).contains("no answer in 16 cells"), "{none:?}");
+        Ok(())
     }
 
     #[test]
