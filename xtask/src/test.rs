@@ -68,7 +68,7 @@ fn tests(root: &Path, words: &[String]) -> bool {
     }
 }
 
-/// Time limit for all documentation examples, which have none of their own. They take half a minute.
+/// Time limit for all documentation examples, which have none of their own. They take up to a minute.
 const EXAMPLES_SECONDS_MAX: u32 = 900;
 
 /// Returns a call of Cargo that is ended after so many seconds, with what it has started.
@@ -225,6 +225,12 @@ test: documentation examples passed in 30 s
         };
         assert_eq!(told("error: it does not build\n")?, "error: it does not build\n");
         assert_eq!(told("error: test run failed\n WHY a::it b: no\n")?, "");
+        let example =
+            "failures:\n\n---- a.rs - b (line 1) stdout ----\nno\n\ntest result: FAILED. 0 passed\n";
+        assert_eq!(
+            told(&format!(" WHY a::it b: no\ntest b ... FAILED\n{example}error: 1 failed\n"))?,
+            example
+        );
         assert_eq!(told(" SKIP, not in .config/skips.toml, no go (c::it go)\n")?, "");
         Ok(())
     }
@@ -250,9 +256,13 @@ test: documentation examples passed in 30 s
     #[test]
     fn a_run_that_a_signal_ends_ends_what_it_has_started_and_removes_its_folder() -> io::Result<()> {
         let folder = tempfile::tempdir()?;
+        // Another process works in the folder, and was there before: it runs on.
+        let stands = folder.path().join("run");
+        std::fs::create_dir(&stands)?;
+        let mut stands = Command::new("sleep").arg("300").current_dir(stands).spawn()?;
         let script = format!(
-            "logs=$1; target=$1/target; failed=(); standing=''; export TMPDIR=$1/run; mkdir \"$TMPDIR\"\n\
-             stage() {{\n{}\n}}\nprocesses() {{\n{}\n}}\nend() {{\n{}\n}}\ntrap end EXIT\n\
+            "logs=$1; target=$1/target; failed=(); export TMPDIR=$1/run\n\
+             stage() {{\n{}\n}}\nprocesses() {{\n{}\n}}\nend() {{\n{}\n}}\nstanding=$(processes)\ntrap end EXIT\n\
              works() {{ bash -c 'sleep 300 & echo $! >\"$1/begun\"; mv \"$1/begun\" \"$1/child\"; wait' bash \"$logs\"; }}\n\
              stage works works",
             body("stage")?,
@@ -274,6 +284,10 @@ test: documentation examples passed in 30 s
         let process = rustix::process::Pid::from_child(&run);
         rustix::process::kill_process(process, rustix::process::Signal::TERM)?;
         run.wait()?;
+        let stood = stands.try_wait()?;
+        stands.kill()?;
+        stands.wait()?;
+        assert_eq!(stood, None);
         assert!(std::fs::read_link(&program).is_err(), "it runs on: {child}");
         assert!(!folder.path().join("run").exists());
         Ok(())
