@@ -279,8 +279,9 @@ impl fmt::Debug for Socket {
 ///
 /// A cancelled operation returns its true outcome: its result if it completed first, else ECANCELED
 /// ([`Error::is_cancelled`]). On a stream this cancels the operations that are awaited now; later ones are
-/// not affected. On a listener it is permanent: connections that the kernel has already accepted are still
-/// returned, then accept fails with ECANCELED.
+/// not affected, so that a loop of operations also needs a mark of its own: the cancel may come just after
+/// one has completed. On a listener it is permanent: connections that the kernel has already accepted are
+/// still returned, then accept fails with ECANCELED.
 #[derive(Clone)]
 pub struct Canceller {
     core: Rc<Core>,

@@ -237,13 +237,18 @@ impl Seats {
     }
 
     /// Chooses the connections with peers that have taken nothing for longest, as many as `share` returns,
-    /// and returns their cancellers: too many bytes are unsent.
-    pub(crate) fn cut_slowest(&self, share: impl Fn(usize) -> usize) -> Vec<TransportCanceller> {
+    /// and returns their cancellers: too many bytes are unsent. `again`: those that were chosen before and
+    /// still send are chosen from as well, since a cancel has no effect on a send that has just completed.
+    pub(crate) fn cut_slowest(&self, again: bool, share: impl Fn(usize) -> usize) -> Vec<TransportCanceller> {
         let mut seats = self.seats.borrow_mut();
         let sends = |seat: &Seat| {
             seat.canceller.is_some()
                 && matches!(seat.waits, Waits::Send | Waits::SendMore)
-                && seat.verdict == Verdict::None
+                && match seat.verdict {
+                    Verdict::None => true,
+                    Verdict::Overdue(Waits::Send | Waits::SendMore) => again,
+                    Verdict::Overdue(_) | Verdict::Stopped => false,
+                }
         };
         let mut slow: Vec<(u32, usize)> = seats
             .iter()
@@ -495,6 +500,31 @@ mod tests {
                 assert_eq!(seats.evict_idle(100).len(), 0);
                 assert_eq!(seats.evict_idle(101).len(), 0);
                 assert_eq!(seats.evict_idle(102).len(), 1);
+            })
+            .unwrap();
+    }
+
+    /// Its send may have completed as it was cancelled, and the next one begun.
+    #[test]
+    fn a_connection_that_still_sends_a_second_after_it_was_cut_is_cut_again() {
+        let runtime = Runtime::new(DriverName::Poll).unwrap();
+        runtime
+            .block_on(async {
+                let seats = Seats::new(Deadlines::default());
+                let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+                let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+                let id = seats.take(Transport::from(stream).canceller(), 100);
+                let cut = |again| seats.cut_slowest(again, |senders| senders).len();
+                assert_eq!((cut(false), cut(true)), (0, 0), "it waits for a request");
+                for waits in [Waits::Send, Waits::SendMore] {
+                    seats.pardon(id, 100);
+                    seats.set(id, waits, 100);
+                    assert_eq!(cut(false), 1, "{waits:?}");
+                    assert_eq!(cut(false), 0, "{waits:?}: its task has not run yet");
+                    assert_eq!(cut(true), 1, "{waits:?}");
+                }
+                seats.set(id, Waits::Request, 101);
+                assert_eq!(cut(true), 0, "it has sent all");
             })
             .unwrap();
     }

@@ -459,7 +459,8 @@ impl Worker {
 
     /// Closes the connections that have sent nothing for longest, so that an eighth of the limit becomes
     /// free. They free their memory when their tasks run; until then the next call waits for another eighth.
-    fn cut_slowest(&self) {
+    /// `again`: those that were closed before and still send are closed once more.
+    fn cut_slowest(&self, again: bool) {
         let (unsent, most) = (self.unsent.get(), self.unsent_bytes_max.get());
         if unsent <= self.cut_above.get() {
             return;
@@ -467,7 +468,7 @@ impl Worker {
         let too_much = unsent - (most - most / 8);
         // As many connections as hold the excess, if all hold the same.
         let share = |senders: usize| (senders * too_much).div_ceil(unsent);
-        let slowest = self.seats.cut_slowest(share);
+        let slowest = self.seats.cut_slowest(again, share);
         self.cut_above.set(unsent + most / 8);
         slowest.into_iter().for_each(|slow| slow.cancel());
     }
@@ -750,9 +751,10 @@ impl Worker {
         self.seats.sweep(self.now.get(), stopping);
         self.sweeps.set(self.sweeps.get().wrapping_add(1));
         self.waiters.wake(SECOND);
-        // Connections closed in the last second have freed their memory by now.
+        // Connections closed in the last second have freed their memory by now, or their cancel came too
+        // late.
         self.cut_above.set(self.unsent_bytes_max.get());
-        self.cut_slowest();
+        self.cut_slowest(true);
     }
 
     /// Returns whether no connection is left or on its way.
@@ -764,7 +766,7 @@ impl Worker {
     /// ended.
     async fn second(&self) {
         let woken = poll_fn(|context| {
-            self.cut_slowest();
+            self.cut_slowest(false);
             let at_once = self.workers.at_once.load(Ordering::Acquire);
             if self.stopping.get() && (self.is_empty() || at_once) {
                 return Poll::Ready(());

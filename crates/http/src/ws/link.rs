@@ -212,6 +212,12 @@ impl Link {
         self.verdict.get()
     }
 
+    /// Returns whether a deadline has ended the session. Its cancel has no effect on what has just completed,
+    /// nor on what is waited for later.
+    pub(super) fn is_given_up(&self) -> bool {
+        matches!(self.verdict.get(), Verdict::TimedOut | Verdict::Unclosed)
+    }
+
     pub(super) fn closed(&self) -> Option<Closed> {
         self.closed.borrow().as_deref().cloned()
     }
@@ -579,6 +585,9 @@ async fn write_on(link: Rc<Link>, mut write: WriteTransport, mut piece: Piece, m
             };
             piece = back;
             let Ok(to) = sent else { return link.broken() };
+            if link.is_given_up() {
+                return link.broken();
+            }
             link.sent(to - from);
             link.writing.set(keeper::now().max(1));
             from = to;
@@ -661,5 +670,156 @@ impl Sender {
 impl fmt::Debug for Sender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Sender({:?}, {} bytes queued)", self.0.state(), self.0.queued())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use crate::transport::Transport;
+    use crate::ws::session::WebSocket;
+    use ringroad_engine::net::UnixStream;
+    use ringroad_engine::{DriverName, Runtime, choose, time};
+    use std::future::poll_fn;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream as Peer;
+    use std::time::Duration;
+
+    /// A second in which each deadline is over.
+    const LATE: u32 = 1000;
+    /// Turns of the runtime after which what is waited for has reached the kernel.
+    const TURNS: u32 = 10;
+
+    fn on_every_driver(body: impl AsyncFn(DriverName)) {
+        for driver in DriverName::ALL.iter().copied().filter(|name| *name != DriverName::Sim) {
+            match choose::probe(driver) {
+                Ok(_) => Runtime::new(driver).unwrap().block_on(body(driver)).unwrap(),
+                Err(refusal) => eprintln!("skipped: {refusal}"),
+            }
+        }
+    }
+
+    fn stream() -> (UnixStream, Peer) {
+        let (ours, theirs) = Peer::pair().unwrap();
+        (UnixStream::from_std(ours).unwrap(), theirs)
+    }
+
+    /// A session of a server, its link, and its peer.
+    fn session() -> (WebSocket, Rc<Link>, Peer) {
+        let (ours, theirs) = stream();
+        let stream = Transport::Unix(ours);
+        let session = WebSocket::new(Role::Server, &Options::new(), None, None, stream, Vec::new(), None);
+        let link = session.sender().0;
+        (session, link, theirs)
+    }
+
+    /// Returns what the next receive returns. It does not wait for long.
+    async fn received(session: &mut WebSocket) -> Result<Option<crate::ws::Message>, WebSocketError> {
+        time::timeout(Duration::from_secs(60), session.recv()).await.expect("the session ends")
+    }
+
+    /// The cancel finds nothing to cancel.
+    #[test]
+    fn a_session_given_up_while_its_task_does_something_else_tells_so_at_its_next_receive() {
+        on_every_driver(async |driver| {
+            let (mut session, link, _peer) = session();
+            link.pinged.set(1);
+            assert!(!link.look(LATE));
+            let told = received(&mut session).await;
+            assert!(matches!(told, Err(WebSocketError::TimedOut)), "{driver}: {told:?}");
+            assert!(matches!(received(&mut session).await, Ok(None)), "{driver}");
+            // The peer has broken a rule, and does not end the connection.
+            let (mut session, link, mut peer) = self::session();
+            peer.write_all(b"\x83\x80....").unwrap();
+            let broken = poll_fn(|context| {
+                assert!(session.poll_recv(context).is_pending(), "{driver}");
+                if session.ending().is_some() { Poll::Ready(()) } else { Poll::Pending }
+            });
+            time::timeout(Duration::from_secs(60), broken).await.unwrap();
+            link.closing.set(1);
+            assert!(!link.look(LATE));
+            let told = received(&mut session).await;
+            assert!(matches!(told, Err(WebSocketError::Protocol(_))), "{driver}: {told:?}");
+        });
+    }
+
+    /// The cancel comes when the receive has completed, and its task has not run yet.
+    #[test]
+    fn bytes_that_come_with_the_end_of_a_deadline_do_not_keep_the_session() {
+        on_every_driver(async |driver| {
+            let (mut session, link, mut peer) = session();
+            let (mut bell, mut rope) = stream();
+            let mut turns = 0;
+            let told = poll_fn(|context| {
+                if bell.poll_recv(context).is_ready() {
+                    link.pinged.set(1);
+                    link.look(LATE);
+                }
+                if let Poll::Ready(told) = session.poll_recv(context) {
+                    return Poll::Ready(told);
+                }
+                turns += 1;
+                if turns < TURNS {
+                    context.waker().wake_by_ref();
+                } else if turns == TURNS {
+                    rope.write_all(b"x").unwrap();
+                    peer.write_all(b"\x81\x80....").unwrap();
+                }
+                Poll::Pending
+            });
+            let told = time::timeout(Duration::from_secs(60), told).await.expect("something comes");
+            // The message may have come before the bell: which is first depends on the driver.
+            if let Ok(message) = &told {
+                link.pinged.set(1);
+                link.look(LATE);
+                assert_eq!(message.as_ref().map(|message| message.as_bytes().len()), Some(0), "{driver}");
+                let told = received(&mut session).await;
+                assert!(matches!(told, Err(WebSocketError::TimedOut)), "{driver}: {told:?}");
+            } else {
+                assert!(matches!(told, Err(WebSocketError::TimedOut)), "{driver}: {told:?}");
+            }
+        });
+    }
+
+    #[test]
+    fn a_peer_that_takes_some_bytes_at_the_end_of_a_deadline_does_not_keep_the_rest_in_memory() {
+        on_every_driver(async |driver| {
+            let (mut session, link, mut peer) = session();
+            let (mut bell, mut rope) = stream();
+            session.sender().send(vec![0; 8 << 20]).unwrap();
+            link.flush();
+            let mut turns = 0;
+            let given_up = poll_fn(|context| {
+                if bell.poll_recv(context).is_ready() {
+                    link.writing.set(1);
+                    assert!(!link.look(LATE), "{driver}");
+                    return Poll::Ready(());
+                }
+                turns += 1;
+                if turns < TURNS {
+                    context.waker().wake_by_ref();
+                } else if turns == TURNS {
+                    assert!(link.queued() > 0 && link.write.borrow().is_none(), "{driver}: a task sends");
+                    rope.write_all(b"x").unwrap();
+                    // All: a socket has room again when most of what was sent is read.
+                    peer.set_nonblocking(true).unwrap();
+                    let mut taken = vec![0; 64 << 10];
+                    while peer.read(&mut taken).is_ok() {}
+                }
+                Poll::Pending
+            });
+            time::timeout(Duration::from_secs(60), given_up).await.expect("the bell rings");
+            assert!(matches!(received(&mut session).await, Err(WebSocketError::TimedOut)), "{driver}");
+            drop(session);
+            time::timeout(Duration::from_secs(60), async {
+                while Rc::strong_count(&link) > 1 {
+                    time::sleep(Duration::from_millis(1)).await;
+                }
+            })
+            .await
+            .expect("the task that sends ends");
+            assert_eq!(link.queued(), 0, "{driver}");
+        });
     }
 }

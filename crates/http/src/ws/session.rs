@@ -168,6 +168,9 @@ impl WebSocket {
             if self.link.queued() > 0 {
                 self.link.flush();
             }
+            if self.link.is_given_up() {
+                return Poll::Ready(self.lost(None));
+            }
             match ready!(self.read.poll_recv(context)) {
                 Ok(lease) if !lease.is_empty() => {
                     self.link.heard();
@@ -241,7 +244,7 @@ impl WebSocket {
     /// Discards received bytes up to the end of the connection.
     fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Message>, WebSocketError>> {
         (self.input, self.at) = (Input::Own(Vec::new()), 0);
-        while matches!(self.phase, Phase::Ending(_)) {
+        while matches!(self.phase, Phase::Ending(_)) && !self.link.is_given_up() {
             match ready!(self.read.poll_recv(context)) {
                 Ok(lease) if !lease.is_empty() => {}
                 _ => break,
