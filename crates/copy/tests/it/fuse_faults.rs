@@ -1,6 +1,7 @@
 //! What the copier makes of file systems that flip bits, hang, fail, read short and keep coarse times.
 
 use crate::fuse::{Faults, Fuse, drop_cached, put};
+use crate::image::Disk;
 use crate::support::{Told, archive, clean, engines, files, folders, many, packed, run, unpacked};
 use crate::tree::noise;
 use ringroad_copy::{Durability, Engine, ErrorKind, Options, Reflink};
@@ -400,9 +401,7 @@ fn a_disk_is_verified_as_far_as_it_was_written_and_other_devices_say_why_they_ar
     std::fs::write(source.join("f"), noise(300_001, 7)).unwrap();
     let image = place.path().join("image");
     std::fs::File::create(&image).unwrap().set_len(1 << 20).unwrap();
-    let attached = std::process::Command::new("losetup").args(["--find", "--show"]).arg(&image).output();
-    let disk = attached.ok().filter(|attached| attached.status.success());
-    let disk = disk.map(|attached| String::from_utf8_lossy(&attached.stdout).trim().to_string());
+    let disk = Disk::over(&image);
     for &engine in engines() {
         let options = Options { engine, verify: true, ..Options::default() };
         let told = Told::default();
@@ -415,13 +414,12 @@ fn a_disk_is_verified_as_far_as_it_was_written_and_other_devices_say_why_they_ar
         );
         assert!(errors[0].contains("cannot be read back"), "{engine:?}: {errors:?}");
         if let Some(disk) = &disk {
-            let report = clean(&source.join("f"), Path::new(disk), &options);
+            let report = clean(&source.join("f"), &disk.path, &options);
             assert_eq!(report.totals.verified, 1, "{engine:?}");
         }
     }
-    match disk {
-        Some(disk) => drop(std::process::Command::new("losetup").args(["--detach", &disk]).status()),
-        None => eprintln!("skipped: a disk that is verified needs a loop device"),
+    if disk.is_none() {
+        eprintln!("skipped: a disk that is verified needs a loop device");
     }
 }
 

@@ -1,6 +1,7 @@
-//! File systems of their own for tests: made in a file, mounted while they are needed.
+//! File systems and disks of their own for tests: made in a file, mounted or attached while they are needed.
 
 use rustix::mount::UnmountFlags;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -30,7 +31,7 @@ impl Image {
         }
         let place = tempfile::tempdir().unwrap();
         let image = place.path().join("image");
-        std::fs::File::create(&image).unwrap().set_len(bytes).unwrap();
+        File::create(&image).unwrap().set_len(bytes).unwrap();
         let made = Command::new(words[0]).args(&words[1..]).arg(&image).output();
         if !made.is_ok_and(|made| made.status.success()) {
             return skip(&format!("{} is not there", words[0]));
@@ -51,7 +52,7 @@ impl Image {
 
     /// Cuts the disk short: what lies behind `bytes` cannot be read any more.
     pub(crate) fn cut(&self, bytes: u64) {
-        std::fs::File::options().write(true).open(&self.image).unwrap().set_len(bytes).unwrap();
+        File::options().write(true).open(&self.image).unwrap().set_len(bytes).unwrap();
     }
 }
 
@@ -59,6 +60,28 @@ impl Drop for Image {
     fn drop(&mut self) {
         self.cut(self.bytes);
         unmount(&self.mounted);
+    }
+}
+
+/// A loop device over a file. It is detached as soon as it is open here, so that the kernel takes it away
+/// with its last descriptor (loop(4), `LO_FLAGS_AUTOCLEAR`): also where a test fails or is killed.
+pub(crate) struct Disk {
+    pub(crate) path: PathBuf,
+    _held: File,
+}
+
+impl Disk {
+    /// `None` where there are no loop devices.
+    pub(crate) fn over(image: &Path) -> Option<Disk> {
+        let attached = Command::new("losetup").args(["--find", "--show"]).arg(image).output().ok()?;
+        if !attached.status.success() {
+            return None;
+        }
+        let path = PathBuf::from(String::from_utf8_lossy(&attached.stdout).trim());
+        let held = File::open(&path);
+        let detached = Command::new("losetup").arg("--detach").arg(&path).status();
+        assert!(detached.is_ok_and(|status| status.success()), "{}", path.display());
+        Some(Disk { path, _held: held.unwrap() })
     }
 }
 
