@@ -18,7 +18,7 @@ struct Part {
     words: &'static [&'static str],
 }
 
-const PARTS: [Part; 12] = [
+const PARTS: [Part; 13] = [
     Part { name: "release", what: "release build with LTO, and the lab with it", words: &[] },
     Part { name: "features", what: "the library with each set of features", words: &["features"] },
     Part { name: "loom", what: "code that crosses threads, in every order of events", words: &["loom"] },
@@ -40,6 +40,7 @@ const PARTS: [Part; 12] = [
         what: "each shell line beside GNU's cp, with every engine",
         words: &["test", "-E", "package(ringroad-cli) & test(beside_gnu::)"],
     },
+    Part { name: "coreutils", what: "GNU's tests of `cp` on ours", words: &["coreutils"] },
     Part {
         name: "second-kernel",
         what: "the engine's tests under another kernel",
@@ -116,10 +117,14 @@ fn run(root: &Path, part: &Part) -> Result<Ended, String> {
     if part.name == "second-kernel" && kernel.is_none() {
         return Ok(Ended::NotRun("no kernel is named (RINGROAD_KERNEL=IMAGE)"));
     }
+    let suite = crate::coreutils::named().filter(|_| part.name == "coreutils");
+    if part.name == "coreutils" && suite.is_none() {
+        return Ok(Ended::NotRun("no suite is named (RINGROAD_COREUTILS=DIR)"));
+    }
     let this = std::env::current_exe().map_err(|why| why.to_string())?;
     let mut chore = Command::new(this);
     // Long parts have their own time limit for a test.
-    chore.args(part.words).current_dir(root).env("NEXTEST_PROFILE", "deep");
+    chore.args(part.words).args(suite).current_dir(root).env("NEXTEST_PROFILE", "deep");
     match part.name {
         "seeds" => _ = chore.env("RINGROAD_SEEDS", "6000..120000"),
         "cp" => _ = chore.env("RINGROAD_ENGINES", "all"),
