@@ -12,6 +12,7 @@ use crate::progress::Ahead;
 use crate::rate::Bucket;
 use crate::report::{Control, Holes, Means, Method};
 use crate::sample::Sample;
+use crate::threads::with_room;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Advice, OFlags, SeekFrom};
 use rustix::io::Errno;
@@ -36,6 +37,9 @@ const READ_AHEAD_BYTES: u64 = 128 << 10;
 /// Zero runs shorter than this are written.
 const HOLE_BYTES: usize = 4096;
 
+/// Room that a buffer leaves: for names, and what a listing reads into.
+const LEFT_BYTES: usize = 1 << 20;
+
 /// Page-aligned memory, reused for every file of a worker.
 #[derive(Debug)]
 pub(crate) struct Buffer {
@@ -47,7 +51,8 @@ impl Buffer {
     /// Allocates a buffer of `bytes`, or less if memory is limited.
     pub(crate) fn new(bytes: usize) -> Buffer {
         let smaller = [bytes, bytes / 4, bytes / 16].into_iter();
-        let memory = smaller.filter_map(|bytes| zeros(bytes + ALIGNMENT).ok()).next();
+        let taken = |bytes| with_room(bytes + LEFT_BYTES, || zeros(bytes + ALIGNMENT).ok()).flatten();
+        let memory = smaller.filter_map(taken).next();
         let memory = memory.unwrap_or_else(|| vec![0; 2 * ALIGNMENT]);
         let start = memory.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
         Buffer { memory, start }

@@ -15,6 +15,7 @@ use crate::file::Target;
 use crate::plan::Facts;
 use crate::progress::Ahead;
 use crate::queue::Names;
+use crate::threads::with_room;
 use ringroad_uring::abi::setup::{IORING_SETUP_DEFER_TASKRUN, IORING_SETUP_SINGLE_ISSUER};
 use ringroad_uring::{Ring, SetupError, Sqe, Wait};
 use std::cell::Cell;
@@ -108,15 +109,16 @@ impl Flight {
     /// a piece of memory to be read ahead into.
     pub(crate) fn new(files: usize, buffers: bool) -> Result<Flight, String> {
         let bytes = if buffers { files * AHEAD_BYTES } else { 0 };
-        // Before the ring: where memory is limited no ring is made, and plain calls do the work.
-        let memory = zeros(bytes + ALIGNMENT).map_err(|why| format!("memory to read into: {why}"))?;
-        // And room for what is allocated later, where a failure would abort the program.
-        let spare = Vec::<u8>::new().try_reserve_exact(SPARE_BYTES);
-        spare.map_err(|_| {
-            "memory is limited, and a ring would leave too little (raise the limit)".to_string()
-        })?;
-        let ring = Flight::ring(files).map_err(|why| why.to_string())?;
-        Ok(Flight::with(ring, files, memory))
+        // Where memory is limited no ring is made, and plain calls do the work. The rest is room for what is
+        // allocated later, where a failure would abort the program.
+        let made = with_room(bytes + SPARE_BYTES, || {
+            let memory = zeros(bytes + ALIGNMENT).map_err(|why| format!("memory to read into: {why}"))?;
+            let ring = Flight::ring(files).map_err(|why| why.to_string())?;
+            Ok(Flight::with(ring, files, memory))
+        });
+        made.unwrap_or_else(|| {
+            Err("memory is limited, and a ring would leave too little (raise the limit)".to_string())
+        })
     }
 
     fn ring(files: usize) -> Result<Ring, SetupError> {

@@ -83,16 +83,31 @@ pub fn descriptors() -> usize {
 }
 
 /// Returns the number of descriptors this process may have. Where a filter refuses the question it is the
-/// usual one; rustix takes that for impossible.
+/// usual one.
 fn descriptors_max() -> usize {
     const USUAL: usize = 1024;
+    let limit = limit_of(libc::RLIMIT_NOFILE);
+    limit.map_or(USUAL, |limit| usize::try_from(limit).unwrap_or(usize::MAX))
+}
+
+/// Returns the size that the address space of this process may have, if it has a limit.
+pub(crate) fn address_space_max() -> Option<u64> {
+    limit_of(libc::RLIMIT_AS).filter(|limit| *limit != libc::RLIM_INFINITY)
+}
+
+/// The type of the constants `RLIMIT_…`.
+#[cfg(target_env = "musl")]
+type Resource = libc::c_int;
+#[cfg(not(target_env = "musl"))]
+type Resource = libc::__rlimit_resource_t;
+
+/// Returns a limit of this process; none is the largest number. `None` where a filter refuses the question,
+/// which rustix takes for impossible.
+fn limit_of(resource: Resource) -> Option<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the pointer is that of a local of the right type, which the call writes and does not keep.
-    match answered(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) }) {
-        // No limit is the largest number.
-        Ok(()) => usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX),
-        Err(_) => USUAL,
-    }
+    answered(unsafe { libc::getrlimit(resource, &raw mut limit) }).ok()?;
+    Some(limit.rlim_cur)
 }
 
 /// Returns the number of descriptors below `limit` that are open. Without /proc the first of them are tried

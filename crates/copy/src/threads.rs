@@ -2,7 +2,6 @@
 //! (`ulimit -v`). Then what there is does the work, if need be the calling thread alone. All threads of this
 //! crate begin here.
 
-use crate::content::zeros;
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread::{Builder, Scope};
 
@@ -12,13 +11,49 @@ const ROOM_BYTES: usize = 8 << 20;
 
 /// Starts a thread in `scope`. `false`: the system refuses it, or would soon.
 pub(crate) fn begin<'scope>(scope: &'scope Scope<'scope, '_>, work: impl FnOnce() + Send + 'scope) -> bool {
-    has_room(ROOM_BYTES) && Builder::new().spawn_scoped(scope, work).is_ok()
+    with_room(ROOM_BYTES, || Builder::new().spawn_scoped(scope, work).is_ok()).unwrap_or(false)
 }
 
-/// Returns whether so much memory can be mapped. None of it becomes resident.
+/// Held from a look at the room to the end of what takes it, so that two threads do not count on the same.
+static ROOM: Mutex<()> = Mutex::new(());
+
+/// Does `work`, which takes memory and leaves some, if `bytes` can be mapped. `None`: they cannot.
+pub(crate) fn with_room<R>(bytes: usize, work: impl FnOnce() -> R) -> Option<R> {
+    let _held = ROOM.lock().unwrap_or_else(PoisonError::into_inner);
+    has_room(bytes).then(work)
+}
+
+/// Returns whether so much memory can be mapped.
+///
+/// Under a limit of the address space it is counted and not tried: what is tried is missing to other threads,
+/// and the failure of an allocation ends the program. The allocator is not asked, since it may have as much
+/// free in its heap. From that heap other threads take nothing: glibc gives each an arena of its own, or,
+/// where there is no room for one, a mapping for each allocation.
 fn has_room(bytes: usize) -> bool {
-    // An allocation without a use could be left out by the compiler.
-    zeros(bytes).is_ok_and(|memory| !std::hint::black_box(memory).is_empty())
+    let Some(limit) = crate::sys::address_space_max() else { return can_be_mapped(bytes) };
+    match mapped() {
+        Some(mapped) => limit.saturating_sub(mapped) >= bytes as u64,
+        None => can_be_mapped(bytes),
+    }
+}
+
+/// Returns the size of this process's address space, where the kernel tells it (`proc_pid_statm(5)`).
+fn mapped() -> Option<u64> {
+    let told = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = told.split(' ').next()?.parse().ok()?;
+    pages.checked_mul(rustix::param::page_size() as u64)
+}
+
+/// Maps so much memory, and unmaps it. None of it becomes resident.
+fn can_be_mapped(bytes: usize) -> bool {
+    let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: no address is asked for, so that no mapping is replaced.
+    let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, flags, -1, 0) };
+    if start == libc::MAP_FAILED {
+        return false;
+    }
+    // SAFETY: the line above has made this mapping with this length, and nothing has a pointer into it.
+    unsafe { libc::munmap(start, bytes) == 0 }
 }
 
 /// Runs `work` on this thread and on up to `most - 1` others, and waits for all of them.
@@ -63,11 +98,24 @@ pub(crate) fn spread<T: Send, R>(
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
     fn no_thread_begins_where_there_is_no_room_for_one() {
-        assert!(has_room(ROOM_BYTES));
-        assert!(!has_room(isize::MAX as usize));
+        for has_room in [has_room, can_be_mapped] {
+            assert!(has_room(ROOM_BYTES));
+            assert!(!has_room(isize::MAX as usize));
+        }
+    }
+
+    #[test]
+    fn what_is_mapped_counts_and_what_was_unmapped_does_not() {
+        let before = mapped().unwrap();
+        assert!(can_be_mapped(1 << 30));
+        let taken = crate::content::zeros(1 << 30).unwrap();
+        assert!(mapped().unwrap() >= before + (1 << 29));
+        drop(taken);
+        assert!(mapped().unwrap() < before + (1 << 29));
     }
 }
